@@ -251,6 +251,10 @@ def emissions(n):
     return EMISSIONS + "".join(rows)
 
 
+ZEUS = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n" + "".join(
+    f"{1772532000 + 11 * k}.5,epoch {k},10.5,{3000 + k}.25,{2000 + k}.5\n" for k in range(20)
+)
+
 TEGRASTATS = "".join(
     f"03-03-2026 10:00:{k} RAM 2274/6834MB (lfb 27x4MB) CPU [9%@1189,off] GPU@38C VDD_IN {5540 + k}mW/5542mW\n"
     for k in range(10, 30)
@@ -270,7 +274,7 @@ TEXTS = {
     "dcgm csv": ("dcgm", dcgm_csv(20)),
     "emissions": ("codecarbon", emissions(20)),
     "tegrastats": ("printed", TEGRASTATS),
-    "zeus": ("results", "start_time,window_name,elapsed_time,gpu0_energy\n1772532000.0,epoch,10.5,3000.25\n"),
+    "zeus": ("results", ZEUS),
     "rocprofv3": ("trace_tables", ROCPROF),
     "nvprof summary": ("nvprof", NVPROF_SUMMARY),
     "nvprof summary csv": ("nvprof", NVPROF_SUMMARY_CSV),

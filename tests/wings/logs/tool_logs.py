@@ -130,7 +130,7 @@ def smi_q(watts):
             text += "    Temperature\n        GPU Current Temp        : 50 C\n"
             text += f"    GPU Power Readings\n        Power Draw              : {w:.2f} W\n"
             text += "        Current Power Limit     : 700.00 W\n    GPU Memory Power Readings\n"
-            text += "        Power Draw              : 5.00 W\n"
+            text += "        Power Draw              : N/A\n"
             text += "    Clocks\n        Graphics    : 9 MHz\n        SM          : 1980 MHz\n"
             text += "    Module Power Readings\n        Power Draw              : N/A\n"
     return text
