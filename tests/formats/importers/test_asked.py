@@ -74,20 +74,3 @@ def test_columns_without_headings_are_given_by_number(capsys, tmp_path):
     for power in ("power", "power_w"):
         run = read_files([tmp_path / "t.csv"], ImportOptions(map={"time": "1", power: "3"}))
         assert run.series("imported:0", "power_w")[1].tolist() == list(range(10, 20))
-
-
-COUNTER = "timestamp,gpu,total_energy_consumption"
-
-AMD_SMI = "'CTRL' + 'C' to stop watching output:\n"
-
-
-@pytest.mark.parametrize("repeated", [False, True])
-@pytest.mark.parametrize("above", [AMD_SMI, ""])
-def test_the_counter_of_amd_smi_is_in_joules(capsys, tmp_path, above, repeated):
-    rows = [f"{1722959154 + k},0,{20909145.914 + 42.7 * k:.3f}" for k in range(10)]
-    lines = [line for row in rows for line in (*([COUNTER] if repeated else []), row, "")]
-    (tmp_path / "t.csv").write_text(above + "\n".join([COUNTER, *lines]) + "\n")
-    assert command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r")).code == 0
-    said = " ".join(command(capsys, "show", str(tmp_path / "r"), "-v").out.split())
-    assert "384 ± 35 J in 9 s, 42.7 ± 3.8 W on average" in said
-    assert ("joules were assumed; if not, give --map energy_counter_mj=" in said) == (above == "")

@@ -267,3 +267,20 @@ def test_a_known_file_that_is_not_read_is_named_with_what_to_give_instead(capsys
     assert tool.strip() in complaint
     assert "which isn't read: " in complaint
     assert "--map" not in complaint
+
+
+COUNTER = "timestamp,gpu,total_energy_consumption"
+
+AMD_SMI = "'CTRL' + 'C' to stop watching output:\n"
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("above", [AMD_SMI, ""])
+def test_the_counter_of_amd_smi_is_in_joules(capsys, tmp_path, above, repeated):
+    rows = [f"{1722959154 + k},0,{20909145.914 + 42.7 * k:.3f}" for k in range(10)]
+    lines = [line for row in rows for line in (*([COUNTER] if repeated else []), row, "")]
+    (tmp_path / "t.csv").write_text(above + "\n".join([COUNTER, *lines]) + "\n")
+    assert command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r")).code == 0
+    said = " ".join(command(capsys, "show", str(tmp_path / "r"), "-v").out.split())
+    assert "384 ± 35 J in 9 s, 42.7 ± 3.8 W on average" in said
+    assert ("joules were assumed; if not, give --map energy_counter_mj=" in said) == (above == "")
