@@ -89,6 +89,19 @@ def test_a_package_adds_a_command_and_a_format(package, tmp_path):
 
 
 @pytest.mark.thorough
+def test_a_package_adds_a_tool_by_a_row_of_data(package, tmp_path):
+    run = package("pdu:WING")
+    (tmp_path / "pdu").mkdir()
+    text = "from jouletrace.wing import Wing\n\nWING = Wing(tables={'pdu': 'pdu'})\n"
+    (tmp_path / "pdu" / "__init__.py").write_text(text)
+    (data,) = blocks(REPOSITORY / "docs" / "reference" / "tools.md", "toml")
+    (tmp_path / "pdu" / "tools.toml").write_text(data)
+    rows = [f"2026-03-03 10:00:{k};{gpu};{200_000 + gpu}" for k in range(10, 20) for gpu in range(2)]
+    (tmp_path / "log").write_text("\n".join(["When;Outlet;Leistung [?]", *rows]) + "\n")
+    assert "400.00 ±" in run("import", "log", "-o", "made").stdout
+
+
+@pytest.mark.thorough
 def test_a_package_adds_a_name_and_replaces_none(package, tmp_path):
     package()
     code = (

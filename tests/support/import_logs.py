@@ -251,6 +251,20 @@ def emissions(n):
     return EMISSIONS + "".join(rows)
 
 
+ZEUS = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n" + "".join(
+    f"{1772532000 + 11 * k}.5,epoch {k},10.5,{3000 + k}.25,{2000 + k}.5\n" for k in range(20)
+)
+
+TEGRASTATS = "".join(
+    f"03-03-2026 10:00:{k} RAM 2274/6834MB (lfb 27x4MB) CPU [9%@1189,off] GPU@38C VDD_IN {5540 + k}mW/5542mW\n"
+    for k in range(10, 30)
+)
+
+ROCPROF = "Kind,Agent_Id,Queue_Id,Kernel_Name,Correlation_Id,Start_Timestamp,End_Timestamp\n" + "".join(
+    f"KERNEL_DISPATCH,Agent 4,1,gemm,{k},{63855948165371 + 100_000 * k},{63855948215371 + 100_000 * k}\n"
+    for k in range(9)
+)
+
 TEXTS = {
     "dmon": ("nvidia_smi", dmon([61] * 20 + [87] * 40)),
     "dmon with dates": ("nvidia_smi", dmon([61] * 10 + [87] * 10, time="DT", gpus=2)),
@@ -259,6 +273,9 @@ TEXTS = {
     "scrapes": ("dcgm", "".join(scrape(60 + i, mig=True, stamp=f" {1657289505000 + 1000 * i}") for i in range(5))),
     "dcgm csv": ("dcgm", dcgm_csv(20)),
     "emissions": ("codecarbon", emissions(20)),
+    "tegrastats": ("printed", TEGRASTATS),
+    "zeus": ("results", ZEUS),
+    "rocprofv3": ("trace_tables", ROCPROF),
     "nvprof summary": ("nvprof", NVPROF_SUMMARY),
     "nvprof summary csv": ("nvprof", NVPROF_SUMMARY_CSV),
     "nvprof trace csv": ("nvprof", NVPROF_TRACE_CSV),

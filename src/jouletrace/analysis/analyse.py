@@ -210,7 +210,7 @@ def _hole_text(holes: Ints, record: Readings) -> str:
     """
     begin, end = holes[:, 0], np.maximum(holes[:, 1] - round(1e9 * record.period_s), holes[:, 0])
     lasts_s, longest = (end - begin) / 1e9, int(np.argmax(end - begin))
-    covered = 100 * (1 - 1e9 * lasts_s.sum() / np.ptp(record.time_ns))
+    covered = 100 * (1 - 1e9 * lasts_s.sum() / np.ptp(np.append(record.time_ns, holes)))
     where = f"{span_text(int(begin[longest]), int(end[longest]))}: {covered:.3g} % of its time is covered"
     if len(holes) == 1:
         return f"the power record has a hole of {seconds_text(lasts_s[0])}, {where}"

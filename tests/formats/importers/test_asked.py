@@ -1,4 +1,4 @@
-"""Tables that are read once the user says which column is what: the question names the columns, and the tool."""
+"""Tables that are read once the user says which column is what, and those with one metric in each row."""
 
 import pytest
 
@@ -11,57 +11,40 @@ def table(header, row, n=10):
     return "\n".join([header, *(row.format(i) for i in range(10, 10 + n))]) + "\n"
 
 
-LHM = ",/gpu-nvidia/0/power/0,/intelcpu/0/power/0\n"
-
-CHART = '"Relative Time (Process)","a - system/gpu.0.powerWatts","a - system/gpu.0.powerWatts__MIN"'
-
-ASKED = {
-    "turbostat": (
-        table("Time_Of_Day_Seconds\tPackage\tPkgWatt", "17725320{}.5\t0\t120.50"),
-        ("time_s=Time_Of_Day_Seconds", "power_w=PkgWatt"),
-    ),
-    "W&B": (
-        table(CHART, '"{}","120.5","110"'),
-        ("time_s=Relative Time (Process)", "power_w=a - system/gpu.0.powerWatts"),
-    ),
-    "HWiNFO": (
-        table('Date,Time,"CPU Package Power [W]","GPU Power [W]"', "3.3.2026,10:00:{}.123,45.5,120.5"),
-        ("power_w=GPU Power [W]",),
-    ),
-    "LibreHardwareMonitor": (
-        LHM + table('Time,"GPU Package","CPU Package"', "03/03/2026 10:00:{},120.5,45"),
-        ("power_w=GPU Package",),
-    ),
-    "InfluxDB": (
-        table(",result,table,_time,_value,_field,_measurement", ",,0,2026-03-03T10:00:{}Z,120.5,power_draw,smi"),
-        ("power_w=_value",),
-    ),
-}
-"""Tables of tools that a mapping reads, and the mapping; each draws 120.5 W."""
+METRICS = [("POWER_USAGE", "GPU_UTIL"), ("POWER_USAGE", "TOTAL_ENERGY_CONSUMPTION"), ("power", "power_limit")]
 
 
-@pytest.mark.parametrize("tool", ASKED)
-def test_a_known_table_is_named_with_the_mapping_that_reads_it(capsys, tmp_path, tool):
-    text, targets = ASKED[tool]
-    (tmp_path / "t.csv").write_text(text)
-    made = command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r"))
-    said = " ".join((made.out + made.err).split())
-    assert tool in said
-    for target in targets:
-        assert target.replace("a - system", "RUN - system") in said
-    run = read_files([tmp_path / "t.csv"], ImportOptions(map=dict(target.split("=", 1) for target in targets)))
-    assert set(run.series(run.devices[0].id, "power_w")[1]) == {120.5}
+def metric_rows(names, header="timestamp,metric_name,gpu_id,value,labels_raw"):
+    rows = [f"2026-03-03T10:00:{i},{name},0,{300 + i + k},x" for i in range(10, 20) for k, name in enumerate(names)]
+    return "\n".join([header, *rows]) + "\n"
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize(
-    "metrics", [("POWER_USAGE", "GPU_UTIL"), ("POWER_USAGE", "TOTAL_ENERGY_CONSUMPTION"), ("power", "power_limit")]
-)
-def test_one_metric_in_each_row_is_refused_as_such(tmp_path, metrics, mapped):
-    rows = [f"2026-03-03T10:00:{i},{name},0,300,x" for i in range(10, 20) for name in metrics]
-    (tmp_path / "t.csv").write_text("\n".join(["timestamp,metric_name,gpu_id,value,labels_raw", *rows]) + "\n")
-    with pytest.raises(BadInputError, match="one metric in each row, named in 'metric_name'"):
-        read_files([tmp_path / "t.csv"], ImportOptions(map={"power_w": "value"} if mapped else {}))
+@pytest.mark.parametrize("metrics", METRICS)
+def test_one_metric_in_each_row_is_a_column_of_each(tmp_path, metrics):
+    (tmp_path / "t.csv").write_text(metric_rows(metrics))
+    for mapping in ({}, {"power_w": metrics[0]}, {"time": "timestamp", "device": "gpu_id"}):
+        run = read_files([tmp_path / "t.csv"], ImportOptions(map=mapping))
+        assert run.series("imported:0", "power_w")[1].tolist() == list(range(310, 320))
+
+
+@pytest.mark.parametrize("metrics", METRICS)
+def test_the_values_of_several_metrics_are_no_power(tmp_path, metrics):
+    (tmp_path / "t.csv").write_text(metric_rows(metrics))
+    with pytest.raises(BadInputError, match=f"one metric in each row, named in 'metric_name'.*power_w={metrics[0]}"):
+        read_files([tmp_path / "t.csv"], ImportOptions(map={"power_w": "value"}))
+
+
+def test_one_metric_alone_is_read_by_its_name_or_by_its_values(tmp_path):
+    (tmp_path / "t.csv").write_text(metric_rows(["power"]))
+    for mapping in ({}, {"power_w": "value"}):
+        run = read_files([tmp_path / "t.csv"], ImportOptions(map=mapping))
+        assert run.series("imported:0", "power_w")[1].tolist() == list(range(310, 320))
+
+
+def test_a_unit_in_each_row_is_that_of_its_metric(tmp_path):
+    (tmp_path / "t.csv").write_text(metric_rows(["power"], "time,metric,gpu,value,unit").replace(",x\n", ",mW\n"))
+    run = read_files([tmp_path / "t.csv"])
+    assert run.series("imported:0", "power_w")[1].tolist() == pytest.approx([i / 1e3 for i in range(310, 320)])
 
 
 def test_a_value_of_each_device_is_no_metric_of_each_row(tmp_path):
@@ -86,24 +69,8 @@ def test_cells_in_watts_are_asked_for_with_a_mapping(tmp_path):
 
 def test_columns_without_headings_are_given_by_number(capsys, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(f"2026-03-03 10:00:{i},0.2,{i},1.3" for i in range(10, 20)) + "\n")
-    asked = command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r"), "--format", "table")
-    assert "--map time=1 --map power_w=3" in asked.complaint
-    run = read_files([tmp_path / "t.csv"], ImportOptions(format="table", map={"time": "1", "power_w": "3"}))
-    assert run.series("imported:0", "power_w")[1].tolist() == list(range(10, 20))
-
-
-COUNTER = "timestamp,gpu,total_energy_consumption"
-
-AMD_SMI = "'CTRL' + 'C' to stop watching output:\n"
-
-
-@pytest.mark.parametrize("repeated", [False, True])
-@pytest.mark.parametrize("above", [AMD_SMI, ""])
-def test_the_counter_of_amd_smi_is_in_joules(capsys, tmp_path, above, repeated):
-    rows = [f"{1722959154 + k},0,{20909145.914 + 42.7 * k:.3f}" for k in range(10)]
-    lines = [line for row in rows for line in (*([COUNTER] if repeated else []), row, "")]
-    (tmp_path / "t.csv").write_text(above + "\n".join([COUNTER, *lines]) + "\n")
-    assert command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r")).code == 0
-    said = " ".join(command(capsys, "show", str(tmp_path / "r"), "-v").out.split())
-    assert "384 ± 35 J in 9 s, 42.7 ± 3.8 W on average" in said
-    assert ("joules were assumed; if not, give --map energy_counter_mj=" in said) == (above == "")
+    asked = command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r"))
+    assert "--map time=1 --map power=2" in asked.complaint
+    for power in ("power", "power_w"):
+        run = read_files([tmp_path / "t.csv"], ImportOptions(map={"time": "1", power: "3"}))
+        assert run.series("imported:0", "power_w")[1].tolist() == list(range(10, 20))

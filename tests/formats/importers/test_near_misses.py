@@ -59,57 +59,6 @@ def test_numpys_numbers_and_header_are_read(tmp_path):
     assert run.series("imported:0", "power_w")[1].tolist() == [200, 201, 202, 203, 204]
 
 
-UNREAD = {
-    "tegrastats": "RAM 2274/6834MB (lfb 27x4MB) SWAP 0/3417MB CPU [9%@1189,off] EMC_FREQ 0% VDD_IN 5542mW/5542mW\n",
-    "nvidia-smi -q`": "\n==============NVSMI LOG==============\n\nTimestamp       : Wed Nov 25 20:30:00 2026\n",
-    "nvidia-smi -q -x": '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x.dtd">\n<nvidia_smi_log>\n',
-    "pmon": "# gpu        pid  type    sm\n# Idx          #   C/G     %\n    0       1234     C    40\n",
-    "dcgmi dmon": "#Entity   POWER  \nID        W\nGPU 0     200.155\nGPU 0     201.155\n",
-    "rocprofv3": '"Kind","Agent_Id","Kernel_Name","Start_Timestamp","End_Timestamp"\n"K",1,"g",6,9\n',
-    "rocprofv3 ": '"Domain","Function","Process_Id","Start_Timestamp","End_Timestamp"\n"H","f",1,6,9\n',
-    " rocprofv3": '{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}}]}',
-    "rocprof,": '"Index","KernelName","gpu-id","BeginNs","EndNs"\n0,"gemm",0,100,200\n',
-    "amd-smi": "gpu,socket_power,gfx_activity\n0,150,90\n1,151,91\n",
-    "amd-smi ": '[{"gpu": 0, "power": {"socket_power": {"value": 150, "unit": "W"}}}]',
-    "rocm-smi": "======= ROCm System Management Interface =======\n",
-    "xpu-smi": "+------+\n| Device ID  | 0 |\n| GPU Power (W) | 14 |\n",
-    "MLPerf's power meter": "Time,07-12-2024 23:12:00.830,Watts,23.9,Volts,239.1,Amps,3.44\n" * 3,
-    "LoadGen": ':::MLLOG {"key": "loadgen_version"}\n',
-    "nsys stats": "Time (%),Total Time (ns),Instances,Avg (ns),Name\n90.0,1000,3,333.3,gemm\n",
-    "nsys stats ": "Start (ns),Duration (ns),CorrId,Name\n100,10,1,gemm\n200,10,2,gemm\n",
-    " nsys stats": " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)\n",
-    "exportTimes": '[ { "startH2dMs" : 1.0, "endH2dMs" : 1.1, "startComputeMs" : 1.1, "latencyMs" : 4 } ]\n',
-    "exportLayerInfo": '{"Layers": ["conv1", "fc1"], "Bindings": []}\n',
-    "benchmark_app": "[Step 11/11] Measuring performance\n[ INFO ] Count:            1000 iterations\n",
-    "perf stat": "\n Performance counter stats for 'sleep 1':\n\n     12.34 Joules power/energy-pkg/\n",
-    "ipmitool dcmi": "Tue Mar  3 10:00:00 CET 2026\n\n    Instantaneous power reading:        812 Watts\n",
-    "powermetrics": "*** Sampled system activity (Tue Mar  3 10:00:00 2026) (5003.02ms) ***\nGPU Power: 20 mW\n",
-    "gpustat": "node-a  Tue Mar  3 10:00:00 2026\n[0] NVIDIA H100 | 45C,  98 %, 300 / 700 W | 40 / 81559 MB |\n",
-    "gpustat ": '{"hostname": "a", "query_time": "2026-03-03", "gpus": [{"index": 0, "power.draw": 300}]}',
-    "sacct": "JobID|Start|ElapsedRaw|ConsumedEnergyRaw|\n100|2026-03-03T10:00:00|3600|2520000|\n",
-    "SGLang": '{"backend": "sglang", "duration": 300.0, "completed": 1200, "mean_ttft_ms": 100.0}\n',
-    "GenAI-Perf": '{"request_throughput": {"unit": "requests/sec", "avg": 4.0}}',
-    "llama-bench": '[{"build_commit": "x", "n_gen": 128, "avg_ns": 1000000000, "avg_ts": 128.0}]',
-    "llama-bench ": "| model | size | params | backend | ngl | test | t/s |\n| llama 8B | 4 GiB | 8 B | CUDA | 99 |\n",
-    "ZeusMonitor": '{"timestamp_start": 1772532000.0, "gpu_energy": {"0": 1000.0}, "time": 10.0}',
-    "ZeusMonitor ": "start_time,window_name,elapsed_time,gpu0_energy\n1772532000.0,epoch,10.0,3000.0\n" * 2,
-    "W&B": '{"_runtime": 0.0, "_timestamp": 1772532000.0, "_wandb": true, "system.gpu.0.powerWatts": 300}\n',
-    "perf stat ": "1.000123,12.34,Joules,power/energy-pkg/,1,1,,\n2.000123,12.34,Joules,power/energy-pkg/,1,1,,\n",
-}
-"""Beginnings of files, as their tools write them, by a part of the name that the refusal has."""
-
-
-@pytest.mark.parametrize("tool", UNREAD)
-@pytest.mark.parametrize("mapped", [False, True])
-def test_a_known_file_that_is_not_read_is_named_with_what_to_give_instead(capsys, tmp_path, tool, mapped):
-    (tmp_path / "file").write_text(UNREAD[tool])
-    more = ("--map", "time=Time", "--map", "power_w=Watts") if mapped else ()
-    complaint = command(capsys, "import", str(tmp_path / "file"), "-o", str(tmp_path / "r"), *more).complaint
-    assert tool.strip() in complaint
-    assert "which isn't read: " in complaint
-    assert "--map" not in complaint
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_files_that_are_read_stay_read(tmp_path, name):
     form, text = SAMPLES[name]

@@ -4,8 +4,8 @@ import pytest
 
 from import_logs import left_out, read
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import formats, recognise
-from log_sections import DATES, GERMAN, blocks, rows, sections
+from jouletrace.formats.importers import formats
+from log_sections import GERMAN, blocks, rows, sections
 
 _FORMATS = {"query": "nvidia_smi", "nounits": "nvidia_smi", "dcgm": "dcgm", "table": "table"}
 FORMATS = {name: form for name, form in _FORMATS.items() if form in formats()}
@@ -72,11 +72,3 @@ def test_times_between_rows_of_any_table_are_asked_for_in_each_row(tmp_path):
     text = blocks(GERMAN["date"], "gpu,power_w\n", lambda k: f"0,{200 + k}\n")
     with pytest.raises(BadInputError, match=r"A time between rows, as in line 2 \('Di .*: write it into each row"):
         read(tmp_path, "table", text)
-
-
-@pytest.mark.parametrize("stamp", [DATES["C"], GERMAN["date"], GERMAN["in a frame"]])
-@pytest.mark.parametrize("row", ["%d.00 W\n", "0, %d.00 W, 98 %%\n1, 50.00 W, 9 %%\n"])
-def test_readings_without_headings_below_times_are_named(tmp_path, stamp, row):
-    (tmp_path / "a.log").write_text(blocks(stamp, "", lambda k: row % (200 + k)))
-    with pytest.raises(BadInputError, match=r"this is a log of `nvidia-smi --query-gpu` without headings.*noheader"):
-        recognise(tmp_path / "a.log")

@@ -34,7 +34,12 @@ SAID = {
     "Q1_trtexec_dump.log": "4.4 ms",
     "R1_ncu_alone.csv": "3 kernels",
     "S1_phantom_device.json": "8 kernels",
+    "U1_tegrastats.log": "49.92 ± 0.66 J in 9 s, 5.546 ± 0.074 W on average",
+    "U2_smi_q.xml": "1 sample over 0 s",
+    "U3_dcgmi_dmon.txt": "4.5028 ± 0.0040 kJ (± 5.1 % absolute) in 9 s",
+    "U4_rocprof_kernel_trace.csv": "450 µs, busy 55.6 % of it (250 µs): 5 kernels",
     "U5_prometheus_range.json": "52.500 ± 0.092 kJ (± 5.1 % absolute) in 105 s, 500.00 ± 0.88 W on average, 2 devices",
+    "U6_mlperf_spl.txt": "21.4461 ± 0.0031 kJ in 9 s, 2382.90 ± 0.34 W on average",
     "kilowatts.csv": "300.00 ± 0.58 W on average",
     "smi.csv": "300.00 ± 0.58 W on average",
     "smi_extra.csv": "a reading may be a mean over up to 1 s",
@@ -44,11 +49,6 @@ SAID = {
 
 REFUSED = {
     "O1_two_gpus_no_index.csv": "2 GPUs without an index?",
-    "U1_tegrastats.log": "a log of Jetson's tegrastats, which isn't read",
-    "U2_smi_q.xml": "XML of `nvidia-smi -q -x`, which isn't read",
-    "U3_dcgmi_dmon.txt": "a log of `dcgmi dmon`, which isn't read",
-    "U4_rocprof_kernel_trace.csv": "a trace of rocprofv3, which isn't read",
-    "U6_mlperf_spl.txt": "a log of MLPerf's power meter, which isn't read",
     "twogpus.csv": "each time has 2 readings of power",
     "twopower.csv": "are both power_w of one device",
 }
@@ -60,8 +60,10 @@ OF_WINGS = {
     **dict.fromkeys(("I1_table_mig.log", "smi_extra.csv"), "nvidia_smi"),
     **dict.fromkeys(("Q1_trtexec_dump.log", "trex_oneline.json"), "trtexec"),
     "P1_emissions.csv": "codecarbon",
+    "U4_rocprof_kernel_trace.csv": "trace_tables",
     "R1_ncu_alone.csv": "ncu",
-    "U5_prometheus_range.json": "dcgm",
+    **dict.fromkeys(("U3_dcgmi_dmon.txt", "U5_prometheus_range.json"), "dcgm"),
+    **dict.fromkeys(("U1_tegrastats.log", "U2_smi_q.xml", "U6_mlperf_spl.txt"), "printed"),
 }
 """The format that a wing reads, by file; all others are tables, or can be read as such."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from import_logs import codes, left_out, read
 from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import recognise
 from log_sections import BEGIN, DATES, GERMAN, blocks, rows, sections
 
 
@@ -153,3 +154,11 @@ def test_times_between_rows_of_dcgm_are_theirs(tmp_path):
     run = read(tmp_path, "dcgm", text)
     assert np.diff(run.series("imported:1", "power_w")[0]).tolist() == [5 * 10**9] * 19
     assert "interval_assumed" not in codes(run)
+
+
+@pytest.mark.parametrize("stamp", [DATES["C"], GERMAN["date"], GERMAN["in a frame"]])
+@pytest.mark.parametrize("row", ["%d.00 W\n", "0, %d.00 W, 98 %%\n1, 50.00 W, 9 %%\n"])
+def test_readings_without_headings_below_times_are_named(tmp_path, stamp, row):
+    (tmp_path / "a.log").write_text(blocks(stamp, "", lambda k: row % (200 + k)))
+    with pytest.raises(BadInputError, match=r"this is a log of `nvidia-smi --query-gpu` without headings.*noheader"):
+        recognise(tmp_path / "a.log")

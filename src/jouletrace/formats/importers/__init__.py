@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, about, read_head
 from jouletrace.formats.importers.registry import LAST, formats, importer
-from jouletrace.formats.importers.unread import advice
+from jouletrace.formats.importers.tools import advice
 from jouletrace.option import named
 from jouletrace.public import public_names
 from jouletrace.wing import registered

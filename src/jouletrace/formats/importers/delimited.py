@@ -204,13 +204,14 @@ def with_devices(table: Delimited, columns: Collection[int], left: Left) -> Deli
         return table
     text = "rows name no device, where others name several, and were left out: log it in each row"
     left.add("no_device", text, nameless, first)
-    return replace(
-        table,
-        rows=list(compress(table.rows, named)),
-        lines=list(compress(table.lines, named)),
-        times=list(compress(table.times, named)),
-        places=list(compress(table.places, named)),
-    )
+    return only_rows(table, named)
+
+
+def only_rows(table: Delimited, wanted: Sequence[bool]) -> Delimited:
+    """The table with the ``wanted`` ones of its rows."""
+    rows, lines = list(compress(table.rows, wanted)), list(compress(table.lines, wanted))
+    times, places = list(compress(table.times, wanted)), list(compress(table.places, wanted))
+    return replace(table, rows=rows, lines=lines, times=times, places=places)
 
 
 def _is_heading(cells: Sequence[str], names: set[str]) -> bool:

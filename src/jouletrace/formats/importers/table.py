@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +22,13 @@ from jouletrace.formats.importers.delimited import (
     first_rows,
     header_start,
     is_number,
+    only_rows,
     read_delimited,
     time_between_rows,
     with_devices,
 )
 from jouletrace.formats.importers.log import MOST_W, Log, is_power
+from jouletrace.formats.importers.metric_rows import joined_rows
 from jouletrace.formats.importers.power_sensor import METER
 from jouletrace.formats.importers.stamps import Stamps, read_stamps
 from jouletrace.formats.importers.stated_units import words
@@ -38,25 +42,15 @@ from jouletrace.formats.importers.table_headings import (
     Value,
     ask_for_unit,
     find_columns,
-    quantities,
 )
+from jouletrace.formats.importers.tools import Tool, tool_of
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
-from jouletrace.formats.importers.unread import mapping
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.names import cut
 from jouletrace.sensor.power_record import MOST_OF_A_BOARD_W, rated_w
 
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
-
-_VALUE = re.compile(r"^_?(value|val|reading)$", re.I)
-"""Heading of a column that holds the values of any metric."""
-
-_MOST_METRICS = 1000
-"""A column with more different cells doesn't name metrics."""
-
-_OF_AMD_SMI = "'CTRL' + 'C' to stop watching output"
-"""Stands above a table of ``amd-smi --watch``."""
 
 _ROLES = (HOST, UUID, NUMBER, INSTANCE)
 
@@ -78,9 +72,9 @@ _IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
 
 
 def sniff(head: bytes) -> bool:
-    """True if the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
+    """True if the beginning of a file is that of a table: rows with as many cells and numbers, with a header or not."""
     text = decode_text(head)
-    table = header_start(text) is not None or decimal_commas(text) != ""
+    table = header_start(text) is not None or decimal_commas(text) != "" or _without_header(text)
     return "\0" not in text and text.lstrip()[:1] not in ("{", "[", "<", "") and table
 
 
@@ -97,20 +91,49 @@ def read(path: Path, options: ImportOptions) -> Run:
     start = header_start(text)
     numbers = [] if start is not None else _numbers_of_columns(path, text, options)
     table = read_delimited(text, log.left, header=numbers, start=start or 0)
-    meaning = find_columns(table.header, options.map, path)
+    tool = tool_of(text)
+    table = joined_rows(path, _of_tool(table, tool, text[: start or 0], log), options.map)
+    return read_rows(path, log, table, options, tool, text)
+
+
+def read_rows(path: Path, log: Log, table: Delimited, options: ImportOptions, tool: Tool, text: str = "") -> Run:
+    """Read the rows of a table, by what is known of its ``tool``; ``text`` is that of the file, where it was one.
+
+    Raises:
+        BadInputError: As ``read``.
+    """
+    mapping = options.map or tool.mapping(table.header, path)
+    meaning = find_columns(table.header, mapping, path, more=not options.map)
     table = with_devices(table, [column for _, column in meaning.device], log.left)
-    _refuse_metrics(path, table)
     _ask_for_twins(path, table, meaning, options)
-    asked = mapping(text)
-    stamps = _times(path, text, table, meaning, options, asked)
+    stamps = _times(path, text, table, meaning, options, tool.asked)
     _add_readings(path, log, table, meaning, stamps, options.device)
     apart = _advice(path, table, meaning, stamps)
-    log.apart = apart and (asked or apart)
-    _choose_power(log, asked)
-    _check_power(path, log, table, meaning, _OF_AMD_SMI in text[:start])
+    log.apart = apart and (tool.asked or apart)
+    _choose_power(log, tool.asked)
+    whole = mapping is not options.map and any(target.startswith("power") for target in mapping)
+    _check_power(path, log, table, meaning, whole=whole)
     unknown = [name for name in meaning.unknown if name]
     log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
-    return log.run("table", "rows", sensor=lambda _, __: ("", METER), stamps=stamps)
+    return log.run("table", "rows", dialect=tool.name, sensor=lambda _, __: ("", METER), stamps=stamps)
+
+
+def _without_header(text: str) -> bool:
+    """True if a text begins with rows of as many cells, half of them numbers or times."""
+    rows = first_rows(text.lstrip(), delimiter_of(text.lstrip().partition("\n")[0]) or ",", 3)
+    filled = [sum(is_number(cell) or read_stamps([cell], "UTC").valid[0] for cell in row) for row in rows]
+    return len({max(len(row), 2) for row in rows}) == 1 < len(rows) and all(2 * n >= len(rows[0]) for n in filled)
+
+
+def _of_tool(table: Delimited, tool: Tool, above: str, log: Log) -> Delimited:
+    """The rows that a tool's data keeps; where it says so, the line ``above`` is joined to the headings."""
+    header = table.header
+    for names in first_rows(above.rstrip().rpartition("\n")[2], table.delimiter, 1) if tool.above else ():
+        header = [" ".join(filter(None, pair)) for pair in zip_longest(names, header, fillvalue="")][: len(header)]
+    tests = [(header.index(name), form) for name, form in tool.rows.items() if name in header]
+    kept = [all(re.fullmatch(form, row[column]) for column, form in tests) for row in table.rows]
+    log.left.add("other_lines", f"rows of {tool.name} hold no readings of the whole", kept.count(False))
+    return only_rows(replace(table, header=header), kept)
 
 
 def _numbers_of_columns(path: Path, text: str, options: ImportOptions) -> list[str]:
@@ -124,25 +147,9 @@ def _numbers_of_columns(path: Path, text: str, options: ImportOptions) -> list[s
     given = [part for wanted in options.map.values() for part in wanted.split("+")]
     if given and all(map(str.isdecimal, given)) and len(cells) > 1:
         return [str(number) for number, _ in enumerate(cells, start=1)]
-    way = "; if it has none, give columns by number, such as --map time=1 --map power_w=3"
+    way = "; if it has none, give columns by number, such as --map time=1 --map power=2"
     advice = way if len(cells) > 1 and any(map(is_number, cells)) else ""
     raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells{advice}")
-
-
-def _refuse_metrics(path: Path, table: Delimited) -> None:
-    """Refuse a table with one metric in each row: a column names it, and another holds the values of all.
-
-    Raises:
-        BadInputError: If it is one.
-    """
-    if not any(map(_VALUE.match, table.header)) or "W" in quantities(table.header):
-        return
-    for column, name in enumerate(table.header):
-        cells = {row[column] for row in table.rows}
-        if len(cells) <= _MOST_METRICS and len(found := quantities(cells)) > 1 and found & {"W", "J"}:
-            way = "write one with a column for each metric, such as timestamp,gpu,power_w"
-            prometheus = ", or import the answer of Prometheus to query_range" if "DCGM_" in "".join(cells) else ""
-            raise BadInputError(f"{path}: one metric in each row, named in {name!r}, isn't read: {way}{prometheus}")
 
 
 def _ask_for_twins(path: Path, table: Delimited, meaning: TableColumns, options: ImportOptions) -> None:
@@ -326,7 +333,7 @@ def _of_the_whole(heading: str) -> bool:
     return _WHOLE.search(words(heading)) is not None and not _of_a_part(heading)
 
 
-def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, amd_smi: bool) -> None:
+def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, *, whole: bool) -> None:
     """Warn of power above that of any GPU board: the usual mistake is milliwatts read as watts.
 
     A meter of several devices may read as much, where the heading or the user states the unit.
@@ -339,12 +346,12 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, 
     for device in log.devices.values():
         typical = log.median(device.id, POWER)
         if typical is None:
-            _check_counter(log, device, values, amd_smi)
+            _check_counter(log, device, values)
             continue
         source = log.source(device.id, POWER).removeprefix("column ")
         slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
         value = values[source]
-        if _of_a_part(source):
+        if not whole and _of_a_part(source):
             device.details["power_of"] = cut(source)
             text = f"energy is that of {source!r}, a part: what the rest of the device draws isn't in it"
             log.note("power_of_a_part", f"{text}; log the power of the whole", device.id)
@@ -369,12 +376,12 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: TableColumns, 
             log.note("above_a_board", f"{text}: it is taken for that of several; {slip}", device.id)
 
 
-def _check_counter(log: Log, device: DeviceInfo, values: Mapping[str, Value], amd_smi: bool) -> None:
-    """Warn of a counter in no stated unit, where energy is that counter's; amd-smi has joules."""
+def _check_counter(log: Log, device: DeviceInfo, values: Mapping[str, Value]) -> None:
+    """Warn of a counter in no stated unit, where energy is that counter's."""
     if ENERGY_COUNTER not in log.channels(device.id):
         return
     source = log.source(device.id, ENERGY_COUNTER).removeprefix("column ")
-    if not values[source].stated and not amd_smi:
+    if not values[source].stated:
         text = f"the unit of {source!r} isn't stated: joules were assumed"
         log.note("power_unit_assumed", f"{text}; if not, give --map energy_counter_mj={source} or _kwh", device.id)
 

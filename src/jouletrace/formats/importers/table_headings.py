@@ -102,25 +102,28 @@ class TableColumns:
     unclear: list[tuple[str, str]] = field(default_factory=list)
 
 
-def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) -> TableColumns:
+def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path, *, more: bool = False) -> TableColumns:
     """The meaning of each column of the table in ``path``.
 
     ``mapping`` is the user's: target -> column. Targets are "time", with the unit of numbers as a suffix ("time_ms";
     two columns are joined by "+"), "device", or a channel with the unit of the cells as its suffix ("power_w",
     "power_mw"), followed by ":1" for the second of several devices in one row. Other columns are recognised by their
-    names; devices only if the mapping omits times or readings.
+    names; devices only if the mapping omits times or readings. With ``more`` further readings are, too: the mapping
+    is a tool's own.
 
     Raises:
         BadInputError: If a column of the mapping is missing or there twice, a target has no unit, a heading states
             one that is unknown, or two columns are the power of one device.
     """
     guessed = _guessed(header)
-    found = _mapped(header, mapping, guessed, path) if mapping else guessed
+    found = _mapped(header, mapping, guessed, path, more=more) if mapping else guessed
     _without_twins(found, header, path)
     return found
 
 
-def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: TableColumns, path: Path) -> TableColumns:
+def _mapped(
+    header: Sequence[str], mapping: Mapping[str, str], guessed: TableColumns, path: Path, *, more: bool
+) -> TableColumns:
     found = TableColumns()
     used: set[int] = set()
     for target, wanted in mapping.items():
@@ -128,7 +131,8 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: TableCol
         places = [_place(header, name, path) for name in parts]
         used.update(places)
         base, _, device = target.partition(":")
-        name, unit, kind = read_heading(base)
+        bare = base == "power" and header[places[0]].isdecimal()  # of a table without headings
+        name, unit, kind = read_heading("power_w" if bare else base)
         heading = read_heading(header[places[0]])
         if name == "time" and (not unit if kind is None else kind.si == "s"):
             found.time = Times(tuple(places), unit or heading.unit)
@@ -142,7 +146,12 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: TableCol
                 kind = heading.known  # the heading's own statement of its unit
             elif kind in _USUAL and heading.known is None and looks_like_unit(heading.unit):
                 raise BadInputError(f"{path}: {_unclear(header[places[0]], heading.unit)}")
-            found.values.append(Value(places[0], _channel(name, kind), kind, device))
+            found.values.append(Value(places[0], _channel(name, kind), kind, device, stated=not bare))
+    if more and found.values:
+        taken = {(value.channel, value.device) for value in found.values}
+        of = {value.device for value in found.values}
+        others = (one for one in guessed.values if one.column not in used and one.device in of)
+        found.values += [one for one in others if (one.channel, one.device) not in taken and one.unit.si != "J"]
     _fill(found, guessed, used)
     used |= {place for _, place in found.device} | {value.column for value in found.values}
     used.update(found.time.places if found.time is not None else ())

@@ -3,5 +3,9 @@
 from jouletrace.wing import Wing
 
 WING = Wing(
-    formats={name: f"jouletrace.wings.logs.{name}" for name in ("nvidia_smi", "dcgm", "codecarbon", "mig_folder")},
+    formats={
+        name: f"jouletrace.wings.logs.{name}"
+        for name in ("nvidia_smi", "dcgm", "codecarbon", "mig_folder", "printed", "results")
+    },
+    tables={"logs": "jouletrace.wings.logs"},
 )

@@ -14,6 +14,7 @@ from jouletrace.formats.importers.base import ImportOptions, decode_text, read_h
 from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.delimited import left_out_texts, read_delimited
 from jouletrace.formats.importers.log import Log
+from jouletrace.formats.importers.metric_rows import joined_rows
 from jouletrace.formats.importers.stamps import time_line
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import Run
@@ -89,6 +90,12 @@ _STAMP_COLUMNS = ("timestamp", "time", "datetime", "date")
 _METRIC = re.compile(
     r"^(?P<name>(?:DCGM_FI|dcgm)_\w+)\{(?P<labels>(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\}\s+(?P<value>\S+)(?:\s+(?P<stamp>\d{10,19}))?\s*$"
 )
+_DMON = re.compile(r"^# *Entity +[A-Z]", re.M)
+"""The header of ``dcgmi dmon``."""
+_CELL = re.compile(r"(?:^|[,;\t\"])DCGM_FI_\w+(?:[,;\t\"]|$)", re.M)
+"""A name in a row, where each has one metric."""
+_ENTITY = re.compile(r"(GPU|[A-Z][\w-]*) (\d+)$")
+
 _FACTS = {"pci_bus": "pci_bus_id", "host": "hostname", "driver": "dcgm_fi_driver_version"}
 _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -126,6 +133,10 @@ def _is_answer(head: str) -> bool:
 def _is_csv(head: str) -> bool:
     header = head.lstrip("\ufeff\r\n ").partition("\n")[0]
     names = [cell.strip().strip('"') for cell in re.split(r"[,;\t]", header)]
+    if _DMON.search(head):
+        return True
+    if "value" in map(str.lower, names):  # one metric a row
+        return _CELL.search(head) is not None
     full = any(name.upper().startswith("DCGM_") for name in names)
     entity = any(name.lower() in _ENTITY_COLUMNS for name in names)
     return (full and len(names) > 1) or (entity and any(name.upper() in _SHORT for name in names))
@@ -256,6 +267,23 @@ def _read_answer(path: Path, options: ImportOptions) -> Run:
     return _with_power(log).run("dcgm", "readings", dialect="prometheus")
 
 
+def _dmon_as_csv(text: str, log: Log) -> str:
+    """What ``dcgmi dmon`` printed, as CSV with as many lines; rows of MIG instances don't state their GPU."""
+    lines = []
+    for line in text.split("\n"):
+        entity, *cells = re.split(r" {2,}", line.strip().replace("# Entity", "#Entity"))
+        found = _ENTITY.match(entity)
+        if entity.startswith("#Entity"):
+            cells = [cell for pair in cells for cell in pair.split()]
+            lines.append(",".join(["Entity", *cells]))
+        elif found and found[1] == "GPU":
+            lines.append(",".join([entity, *(cell for some in cells for cell in some.split())]))
+        else:
+            log.left.add("other_lines", "rows are of other entities than GPUs", 1 if found else 0)
+            lines.append("" if found or entity == "ID" else line)
+    return "\n".join(lines)
+
+
 def read_csv(path: Path, options: ImportOptions) -> Run:
     """Read fields of DCGM as CSV with a time and an entity in each row.
 
@@ -263,7 +291,11 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
         BadInputError: If it holds no reading, or the time zone is unknown.
     """
     log = _DcgmLog(path, options)
-    table = read_delimited(read_text(path, log.left).lstrip("\ufeff\r\n "), log.left)
+    text = read_text(path, log.left).lstrip("\ufeff\r\n ")
+    if _DMON.search(text):
+        text = _dmon_as_csv(text, log)
+    plain = read_delimited(text, log.left)
+    table = joined_rows(path, plain, {})
     lower = [name.strip('"').lower() for name in table.header]
     entity = next((i for i, name in enumerate(lower) if name in _ENTITY_COLUMNS), None)
     stamp = next((i for i, name in enumerate(lower) if name in _STAMP_COLUMNS), None)
@@ -272,6 +304,7 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     parts = [i for i, name in enumerate(lower) if name in _INSTANCE_COLUMNS]
     labels = {lower[i]: i for i in range(len(lower)) if lower[i] in _LABEL_COLUMNS}
     skipped = {entity, stamp, *parts, *labels.values()}
+    skipped |= set(range(len(plain.header))) if len(plain.header) < len(table.header) else set()
     others = [
         i for i, name in enumerate(table.header) if name and i not in skipped and _field(name) not in FIELDS.values()
     ]

@@ -186,6 +186,16 @@ def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: l
             log.add(device, channel, value, unit, f"nvidia-smi dmon, {name}")
 
 
+def read_rows(path: Path, log: Log, table: Delimited, options: ImportOptions, dialect: str) -> Run:
+    """Read rows under the headings of ``--query-gpu``.
+
+    Raises:
+        BadInputError: As ``read``.
+    """
+    stamps = _read_rows(path, log, "", table, options, unnamed=False)
+    return log.run("nvidia_smi", "rows", dialect=dialect, stamps=stamps)
+
+
 def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stamps | None:
     """CSV with units in the header or the cells, with or without a header; returns the times of a user's own column."""
     start = query_start(text) or 0
@@ -193,6 +203,13 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stam
     if unnamed and "power.draw" not in unnamed:
         raise BadInputError(f"{path}: no header names the power, and no cell is in W: {WITH_HEADER}")
     table = read_delimited(text, log.left, header=unnamed, start=start)
+    return _read_rows(path, log, text, table, options, unnamed=bool(unnamed))
+
+
+def _read_rows(
+    path: Path, log: Log, text: str, table: Delimited, options: ImportOptions, *, unnamed: bool
+) -> Stamps | None:
+    """Rows below their headings; returns the times of a user's own column."""
     names = [field_name(cell) for cell in table.header]
     if not any(name in OF_QUERY or name.startswith("column ") for name in names):
         raise BadInputError(f"{path}: no column of the header is a reading: {', '.join(table.header)[:120]}")

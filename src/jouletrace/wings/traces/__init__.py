@@ -8,7 +8,7 @@ _OF_NVPROF = "nvprof --import-profile {file} --csv --print-gpu-trace"
 WING = Wing(
     formats={
         name: f"jouletrace.wings.traces.{name}"
-        for name in ("nsys", "ncu", "kineto", "nvprof", "trtexec", "torch_benchmark")
+        for name in ("nsys", "ncu", "kineto", "nvprof", "trtexec", "torch_benchmark", "trace_tables")
     },
     converted_by={
         ".nsys-rep": "nsys export --type sqlite {file}",

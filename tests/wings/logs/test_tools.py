@@ -1,0 +1,286 @@
+"""Logs and results of other tools: figures are those of the file, by NumPy; a changed file has no other readings."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+import jouletrace as jt
+from commands import command
+from jouletrace.errors import BadInputError
+from places import REPOSITORY
+from tool_logs import COUNT, LOGS, START, ipmi, powers, stamp, tegrastats_of_tx2
+
+
+def imported(path, mapping):
+    return jt.import_files(path, map=mapping)
+
+
+def test_the_table_of_tools_has_a_row_for_each_case():
+    page = (REPOSITORY / "docs" / "reference" / "tools.md").read_text()
+    cases = [case for row in page.splitlines() if row.count("|") == 6 for case in row.split("|")[-2].split(",")]
+    assert {case.strip() for case in cases} - {"case", "---"} == set(LOGS)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_figures_are_those_of_the_powers_in_the_file(tmp_path, name):
+    make, gpus, decimals, mapping = LOGS[name]
+    watts = powers(gpus, decimals)
+    (tmp_path / "a.log").write_text(make(watts))
+    run = imported(tmp_path / "a.log", mapping)
+    assert len(run.devices) == gpus
+    for unit, (device, column) in enumerate(zip(run.devices, watts.T, strict=True), start=1):
+        time_ns, read = run.series(device.id, "power_w")
+        assert read.tolist() == pytest.approx(column.tolist(), rel=1e-12)
+        seconds = time_ns / 1e9
+        assert seconds - seconds[0] == pytest.approx(np.arange(COUNT), abs=1e-6)
+        assert run.settings["imported"][0]["clock"] == "relative" or seconds[0] == pytest.approx(START, abs=1)
+        assert run.result("energy_total_j", unit).value == pytest.approx(np.trapezoid(column), rel=0.01)
+
+
+ZEUS = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n1772532000.0,epoch,10.5,3000.25,2000.5\n"
+
+PERF = """
+ Performance counter stats for 'system wide':
+
+          1,234.50 Joules power/energy-pkg/
+             56.70 Joules power/energy-ram/
+
+      10.001234567 seconds time elapsed
+"""
+
+LOADGEN = """================================================
+MLPerf Results Summary
+================================================
+Samples per second: 123.45
+Result is : VALID
+Mean latency (ns)               : 8100443
+50.00 percentile latency (ns)   : 8000000
+99.00 percentile latency (ns)   : 9500000
+"""
+
+SGLANG = {
+    "backend": "sglang",
+    "duration": 300.5,
+    "completed": 1200,
+    "request_throughput": 4.25,
+    "max_concurrency": None,
+}
+SGLANG |= {"output_throughput": 4096.5, "mean_e2e_latency_ms": 9000.5, "median_ttft_ms": 100.25}
+
+GENAI = {
+    "request_throughput": {"unit": "requests/sec", "avg": 4.25},
+    "output_token_throughput": {"unit": "tokens/sec", "avg": 4096.5},
+    "request_latency": {"unit": "ms", "avg": 900.5, "p50": 890, "p99": 990},
+    "gpu_power_usage": {"unit": "W", "avg": {"gpu0": 300.5, "gpu1": 200.25}},
+}
+
+RESULTS = {
+    "Zeus, CSV": (ZEUS, {"time_s": 10.5, "energy_gpu_j": 3000.25 + 2000.5}),
+    "Zeus, JSON": (
+        '{"time": 10.0, "gpu_energy": {"0": 1000.5, "3": 999.25}, "cpu_energy": null}',
+        {"time_s": 10.0, "energy_gpu_j": 1000.5 + 999.25},
+    ),
+    "perf stat": (PERF, {"time_s": 10.001234567, "energy_cpu_j": 1234.5, "energy_memory_j": 56.7}),
+    "perf stat of a German": (
+        PERF.replace(",", "?").replace(".", ",").replace("?", "."),
+        {"time_s": 10.001234567, "energy_cpu_j": 1234.5, "energy_memory_j": 56.7},
+    ),
+    "LoadGen": (
+        LOADGEN,
+        {"throughput_per_s": 123.45, "latency_mean_s": 0.008100443, "latency_p50_s": 8e-3, "latency_p99_s": 9.5e-3},
+    ),
+    "SGLang": (
+        json.dumps(SGLANG) + "\n",
+        {"time_s": 300.5, "requests_per_s": 4.25, "latency_mean_s": 9.0005, "time_to_first_token_s": 0.10025},
+    ),
+    "GenAI-Perf": (
+        json.dumps(GENAI),
+        {"requests_per_s": 4.25, "tokens_per_s": 4096.5, "latency_mean_s": 0.9005, "latency_p99_s": 0.99}
+        | {"power_w": 300.5 + 200.25},
+    ),
+    "GenAI-Perf in seconds": (
+        json.dumps(GENAI).replace('"ms", "avg": 900.5', '"s", "avg": 0.9005'),
+        {"latency_mean_s": 0.9005},
+    ),
+    "llama-bench": (
+        '[{"model_type": "llama 8B Q4_K", "n_prompt": 0, "n_gen": 128, "avg_ns": 1250000000, "avg_ts": 102.4}]',
+        {"time_mean_s": 1.25, "tokens_per_s": 102.4},
+    ),
+    "llama-bench, CSV": (
+        'model_type,n_prompt,n_gen,avg_ns,stddev_ns,avg_ts\n"llama 8B","0","128","1250000000","5","102.4"\n',
+        {"time_mean_s": 1.25, "tokens_per_s": 102.4},
+    ),
+}
+"""What a tool states at the end of a run, and the figures in it, in SI units."""
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_those_that_the_tool_states(tmp_path, name):
+    text, figures = RESULTS[name]
+    (tmp_path / "result").write_text(text)
+    run = jt.import_files(tmp_path / "result")
+    for metric, value in figures.items():
+        assert run.result(metric).value == pytest.approx(value, rel=1e-9), metric
+        assert run.result(metric).method.startswith("stated by ")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", RESULTS)
+def test_changed_results_have_no_other_figures(tmp_path, name):
+    text, figures = RESULTS[name]
+    draw = random.Random(name)
+    for number in range(200):
+        now, way = changed(text, draw)
+        (tmp_path / "result").write_text(now)
+        try:
+            run = jt.import_files(tmp_path / "result")
+        except BadInputError:
+            continue
+        said = {warning.code for warning in run.warnings}
+        for metric, value in figures.items():
+            read = run.result(metric).value
+            alike = read is None or read == pytest.approx(value, rel=1e-9)
+            assert alike or (way == "cut" and "unfinished_line" in said), (number, way, metric, read)
+
+
+AGX = (
+    "RAM 10642/62817MB (lfb 1x2MB) CPU [23%@2201] GR3D_FREQ 12%@[1300,1300] gpu@47.625C VDD_GPU_SOC {}mW/5139mW/5139mW "
+)
+AGX += "VDD_CPU_CV {}mW/3268mW/3268mW VIN_SYS_5V0 5500mW/5500mW/5500mW\n"
+
+
+@pytest.mark.parametrize("form", ["%m-%d-%Y %H:%M:%S ", "%Y-%m-%dT%H:%M:%S.0 ", "[%Y-%m-%d %H:%M:%S] "])
+def test_rails_are_summed_as_the_user_says_at_the_times_that_stand_before(tmp_path, form):
+    watts = powers(2, 0)
+    lines = [stamp(form, k, step=3) + AGX.format(*(1000 * row).astype(int)) for k, row in enumerate(watts)]
+    (tmp_path / "a.log").write_text("".join(lines))
+    run = jt.import_files(tmp_path / "a.log")
+    assert "give --map" in " ".join(warning.message for warning in run.warnings)
+    run = jt.import_files(tmp_path / "a.log", map={"power_mw:0": "VDD_GPU_SOC [mW]", "power_mw:1": "VDD_CPU_CV [mW]"})
+    for device, column in zip(run.devices, watts.T, strict=True):
+        time_ns, read = run.series(device.id, "power_w")
+        assert (time_ns / 1e9).tolist() == [START + 3 * k for k in range(COUNT)]
+        assert read.tolist() == column.tolist()
+
+
+def test_alike_columns_of_two_gpus_are_asked_for_by_number(tmp_path):
+    rows = [stamp("%-d.%-m.%Y,%H:%M:%S", k) + f".1,{w},{v}" for k, (w, v) in enumerate(powers(2))]
+    (tmp_path / "a.csv").write_text("\n".join(['Date,Time,"GPU Power [W]","GPU Power [W]"', *rows]) + "\n")
+    with pytest.raises(BadInputError, match=r"columns 3 and 4 are powers .*--map power_w:0=3 --map power_w:1=4"):
+        jt.import_files(tmp_path / "a.csv")
+    run = jt.import_files(tmp_path / "a.csv", map={"power_w:0": "3", "power_w:1": "4"})
+    assert [run.series(device.id, "power_w")[1].tolist() for device in run.devices] == powers(2).T.tolist()
+
+
+def test_what_has_no_times_is_refused_but_where_the_tool_has_an_interval(tmp_path):
+    text = "".join(
+        line for line in ipmi(powers(1, 0)).splitlines(keepends=True) if "UTC" not in line and "IPMI" not in line
+    )
+    (tmp_path / "a.log").write_text(text)
+    with pytest.raises(BadInputError, match="nothing says when a log of `ipmitool dcmi power reading` was written"):
+        jt.import_files(tmp_path / "a.log")
+    (tmp_path / "a.log").write_text(tegrastats_of_tx2(powers(1, 0)))
+    codes = {warning.code for warning in jt.import_files(tmp_path / "a.log").warnings}
+    assert "interval_assumed" in codes
+
+
+def changed(text, draw):
+    """A text that is changed in one way, and which: lines that trade places begin alike."""
+    lines = text.splitlines(keepends=True)
+    way = draw.choice(["drop", "swap", "cut", "twice", "unit"])
+    first = draw.randrange(len(lines))
+    second = draw.choice([k for k, line in enumerate(lines) if line[:8] == lines[first][:8]])
+    if way == "drop":
+        del lines[first]
+    elif way == "swap":
+        lines[first], lines[second] = lines[second], lines[first]
+    elif way == "twice":
+        lines.insert(first, lines[first])
+    elif way == "cut":
+        return text[: draw.randrange(len(text))], way
+    else:
+        unit, other = draw.choice([("mW", "W"), (" W", " mW"), ("[W]", "[mW]"), ("Watts", "mWatts"), ("Watt", "kW")])
+        lines[first] = lines[first].replace(unit, other)
+    return "".join(lines), way
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", LOGS)
+def test_a_changed_log_has_no_other_readings(tmp_path, name):
+    make, gpus, decimals, mapping = LOGS[name]
+    watts = powers(gpus, decimals)
+    text = make(watts)
+    draw = random.Random(name)
+    path = tmp_path / "a.log"
+    for number in range(200):
+        now, way = changed(text, draw)
+        path.write_text(now)
+        try:
+            run = imported(path, mapping)
+        except BadInputError:
+            continue
+        said = {warning.code for warning in run.warnings}
+        factors = (1.0, 1e-3, 1e3) if way == "unit" else (1.0,)
+        allowed = {round(factor * w, 6) for w in watts.flat for factor in factors}
+        for device in run.devices:
+            read = run.series(device.id, "power_w")[1]
+            odd = [w for w in read.tolist() if round(w, 6) not in allowed]
+            assert not odd or (way == "cut" and len(odd) == 1 and "unfinished_line" in said), (name, number, way, odd)
+            assert len(read) <= COUNT + 1, (name, number, way)
+
+
+UNREAD = {
+    "pmon": "# gpu        pid  type    sm\n# Idx          #   C/G     %\n    0       1234     C    40\n",
+    " rocprofv3": '{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}}]}',
+    "rocprof,": '"Index","KernelName","gpu-id","BeginNs","EndNs"\n0,"gemm",0,100,200\n',
+    "amd-smi": "gpu,socket_power,gfx_activity\n0,150,90\n1,151,91\n",
+    "amd-smi ": '[{"gpu": 0, "power": {"socket_power": {"value": 150, "unit": "W"}}}]',
+    "rocm-smi": "======= ROCm System Management Interface =======\n",
+    "xpu-smi": "+------+\n| Device ID  | 0 |\n| GPU Power (W) | 14 |\n",
+    " nsys stats": " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)\n",
+    "exportTimes": '[ { "startH2dMs" : 1.0, "endH2dMs" : 1.1, "startComputeMs" : 1.1, "latencyMs" : 4 } ]\n',
+    "exportLayerInfo": '{"Layers": ["conv1", "fc1"], "Bindings": []}\n',
+    "benchmark_app": "[Step 11/11] Measuring performance\n[ INFO ] Count:            1000 iterations\n",
+    "gpustat": '{"hostname": "a", "query_time": "2026-03-03", "gpus": [{"index": 0, "power.draw": 300}]}',
+    "sacct": "JobID|Start|ElapsedRaw|ConsumedEnergyRaw|\n100|2026-03-03T10:00:00|3600|2520000|\n",
+    "llama-bench ": "| model | size | params | backend | ngl | test | t/s |\n| llama 8B | 4 GiB | 8 B | CUDA | 99 |\n",
+    "perf stat ": "1.000123,12.34,Joules,power/energy-pkg/,1,1,,\n2.000123,12.34,Joules,power/energy-pkg/,1,1,,\n",
+    "LoadGen": ':::MLLOG {"key": "loadgen_version"}\n',
+    "SGLang": '{"prefill_throughput": 1000.0, "decode_throughput": 10.0}',
+    "ZeusMonitor": "Measurement(time=10.0, gpu_energy={0: 1000.0})\n",
+    "GenAI-Perf": "Metric,avg,min,max\nRequest Latency (ms),900,800,990\n",
+    "powermetrics": "<dict><key>gpu_power</key><integer>20</integer></dict>",
+    "W&B": '{"_runtime": 0.0, "_wandb": true, "system.gpu.0.powerWatts": 300}\n',
+    "dcgmi dmon": "GPU 0     200.155\nGPU 0     201.155\n",
+}
+"""Beginnings of files, as their tools write them, by a part of the name that the refusal has."""
+
+
+@pytest.mark.parametrize("tool", UNREAD)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_known_file_that_is_not_read_is_named_with_what_to_give_instead(capsys, tmp_path, tool, mapped):
+    (tmp_path / "file").write_text(UNREAD[tool])
+    more = ("--map", "time=Time", "--map", "power_w=Watts") if mapped else ()
+    complaint = command(capsys, "import", str(tmp_path / "file"), "-o", str(tmp_path / "r"), *more).complaint
+    assert tool.strip() in complaint
+    assert "which isn't read: " in complaint
+    assert "--map" not in complaint
+
+
+COUNTER = "timestamp,gpu,total_energy_consumption"
+
+AMD_SMI = "'CTRL' + 'C' to stop watching output:\n"
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("above", [AMD_SMI, ""])
+def test_the_counter_of_amd_smi_is_in_joules(capsys, tmp_path, above, repeated):
+    rows = [f"{1722959154 + k},0,{20909145.914 + 42.7 * k:.3f}" for k in range(10)]
+    lines = [line for row in rows for line in (*([COUNTER] if repeated else []), row, "")]
+    (tmp_path / "t.csv").write_text(above + "\n".join([COUNTER, *lines]) + "\n")
+    assert command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r")).code == 0
+    said = " ".join(command(capsys, "show", str(tmp_path / "r"), "-v").out.split())
+    assert "384 ± 35 J in 9 s, 42.7 ± 3.8 W on average" in said
+    assert ("joules were assumed; if not, give --map energy_counter_mj=" in said) == (above == "")
