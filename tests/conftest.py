@@ -61,11 +61,16 @@ def no_power_cut():
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory):
-    """Where tests have their caches: making each by ``mktemp`` would read the names of all before it."""
+    """Where tests have their caches: making each by ``mktemp`` would read the names of all before it.
+
+    Fixtures of a module have one of the session in place of the user's.
+    """
     folder = tmp_path_factory.mktemp("caches")
-    return (folder / str(number) for number in count())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOULETRACE_CACHE", str(folder / "modules"))
+        yield (folder / str(number) for number in count())
 
 
 @pytest.fixture(autouse=True)
