@@ -33,7 +33,7 @@ class Wing:
     Attributes:
         commands: Command of ``jouletrace``: module with a ``COMMAND`` (``cli.command.Command``).
         formats: Format of files: module with ``sniff`` and ``read`` (``formats.importers.registry.Importer``).
-        tables: Package with a file ``tools.toml`` of other tools' files (``formats.importers.tools.Tool``).
+        tables: Package with a file ``tools.toml`` of other tools' files (``formats.importers.tools.KnownTool``).
         converted_by: Suffix of reports that only their own tool reads: the command whose output is read.
         backends: Value of ``--backend``: module that prepares workloads (``profiler.prepare.Backend``).
         model_files: Suffix of files of models that torch can't run: value of ``--backend`` that runs them.

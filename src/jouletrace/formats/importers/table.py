@@ -43,7 +43,7 @@ from jouletrace.formats.importers.table_headings import (
     ask_for_unit,
     find_columns,
 )
-from jouletrace.formats.importers.tools import Tool, tool_of
+from jouletrace.formats.importers.tools import KnownTool, tool_of
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
@@ -96,7 +96,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     return read_rows(path, log, table, options, tool, text)
 
 
-def read_rows(path: Path, log: Log, table: Delimited, options: ImportOptions, tool: Tool, text: str = "") -> Run:
+def read_rows(path: Path, log: Log, table: Delimited, options: ImportOptions, tool: KnownTool, text: str = "") -> Run:
     """Read the rows of a table, by what is known of its ``tool``; ``text`` is that of the file, where it was one.
 
     Raises:
@@ -125,7 +125,7 @@ def _without_header(text: str) -> bool:
     return len({max(len(row), 2) for row in rows}) == 1 < len(rows) and all(2 * n >= len(rows[0]) for n in filled)
 
 
-def _of_tool(table: Delimited, tool: Tool, above: str, log: Log) -> Delimited:
+def _of_tool(table: Delimited, tool: KnownTool, above: str, log: Log) -> Delimited:
     """The rows that a tool's data keeps; where it says so, the line ``above`` is joined to the headings."""
     header = table.header
     for names in first_rows(above.rstrip().rpartition("\n")[2], table.delimiter, 1) if tool.above else ():

@@ -20,7 +20,7 @@ from jouletrace.wing import registered
 
 
 @dataclass(frozen=True)
-class Tool:
+class KnownTool:
     r"""A row of data about a tool.
 
     Attributes:
@@ -76,15 +76,15 @@ class Tool:
 
 
 @cache
-def tools() -> tuple[Tool, ...]:
+def tools() -> tuple[KnownTool, ...]:
     """The rows of all packages."""
     texts = (files(package).joinpath("tools.toml").read_text("utf-8") for package in registered("tables").values())
-    return tuple(Tool(name, **facts) for text in texts for name, facts in tomllib.loads(text).items())
+    return tuple(KnownTool(name, **facts) for text in texts for name, facts in tomllib.loads(text).items())
 
 
-def tool_of(text: str) -> Tool:
+def tool_of(text: str) -> KnownTool:
     """The tool that wrote a file with this beginning; one without a name if no row knows it."""
-    return next((one for one in tools() if re.search(one.mark, text[:HEAD_BYTES], re.M)), Tool("", ""))
+    return next((one for one in tools() if re.search(one.mark, text[:HEAD_BYTES], re.M)), KnownTool("", ""))
 
 
 def advice(head: bytes) -> str:

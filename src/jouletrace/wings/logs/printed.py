@@ -26,7 +26,7 @@ from jouletrace.formats.importers.base import ImportOptions, decode_text, read_h
 from jouletrace.formats.importers.delimited import Delimited
 from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import time_line
-from jouletrace.formats.importers.tools import Tool, tool_of
+from jouletrace.formats.importers.tools import KnownTool, tool_of
 from jouletrace.run import Run
 from jouletrace.wings.logs import nvidia_smi
 
@@ -53,12 +53,12 @@ def read(path: Path, options: ImportOptions) -> Run:
     return table.read_rows(path, log, rows, options, tool)
 
 
-def _tool(text: str) -> Tool | None:
+def _tool(text: str) -> KnownTool | None:
     tool = tool_of(text)
     return tool if "record" in tool.printed and re.search(tool.printed["record"], text, re.M) else None
 
 
-def _rows(path: Path, log: Log, text: str, tool: Tool) -> Delimited:
+def _rows(path: Path, log: Log, text: str, tool: KnownTool) -> Delimited:
     """A row for each device of each record; the first value of a heading counts.
 
     Raises:
@@ -98,7 +98,7 @@ def _parts(pattern: str, text: str, start: int, end: int) -> Iterator[tuple[int,
         yield this[0], after[0], match[1] if match.re.groups else ""
 
 
-def _times(path: Path, log: Log, text: str, tool: Tool, starts: list[int]) -> list[str] | list[float]:
+def _times(path: Path, log: Log, text: str, tool: KnownTool, starts: list[int]) -> list[str] | list[float]:
     """The time of each record: that of a line above, its own, or seconds since the first by the tool's interval.
 
     Raises:

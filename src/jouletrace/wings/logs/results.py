@@ -21,7 +21,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_head, read_text
 from jouletrace.formats.importers.delimited import read_delimited
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.formats.importers.tools import Tool, tool_of
+from jouletrace.formats.importers.tools import KnownTool, tool_of
 from jouletrace.formats.importers.units import NO_UNIT, decimal_sign, plain_number, unit
 from jouletrace.formats.importers.units import number as printed_number
 from jouletrace.run import MODEL_UNIT, Run
@@ -70,12 +70,12 @@ def read(path: Path, options: ImportOptions) -> Run:
     return run
 
 
-def _tool(text: str) -> Tool | None:
+def _tool(text: str) -> KnownTool | None:
     tool = tool_of(text)
     return tool if "figures" in tool.printed else None
 
 
-def _results(text: str, tool: Tool, left: Left) -> Iterator[dict[str, Any]]:
+def _results(text: str, tool: KnownTool, left: Left) -> Iterator[dict[str, Any]]:
     """Each result by its keys: an object of JSON, alone, in a list, on a line; a row of CSV; or the lines of a text."""
     if "lines" in tool.printed and (found := list(re.finditer(tool.printed["lines"], text, re.M))):
         yield {line["k"]: line["v"] for line in reversed(found)}
