@@ -12,6 +12,9 @@ from jouletrace.errors import BadInputError
 from places import REPOSITORY
 from tool_logs import COUNT, LOGS, START, ipmi, powers, stamp, tegrastats_of_tx2
 
+CHANGES = [20, pytest.param(1000, marks=pytest.mark.slow)]
+"""How many changed files of each are read."""
+
 
 def imported(path, mapping):
     return jt.import_files(path, map=mapping)
@@ -127,11 +130,12 @@ def test_results_are_those_that_the_tool_states(tmp_path, name):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("name", RESULTS)
-def test_changed_results_have_no_other_figures(tmp_path, name):
+def test_changed_results_have_no_other_figures(tmp_path, name, changes):
     text, figures = RESULTS[name]
     draw = random.Random(name)
-    for number in range(200):
+    for number in range(changes):
         now, way = changed(text, draw)
         (tmp_path / "result").write_text(now)
         try:
@@ -207,14 +211,15 @@ def changed(text, draw):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("name", LOGS)
-def test_a_changed_log_has_no_other_readings(tmp_path, name):
+def test_a_changed_log_has_no_other_readings(tmp_path, name, changes):
     make, gpus, decimals, mapping = LOGS[name]
     watts = powers(gpus, decimals)
     text = make(watts)
     draw = random.Random(name)
     path = tmp_path / "a.log"
-    for number in range(200):
+    for number in range(changes):
         now, way = changed(text, draw)
         path.write_text(now)
         try:

@@ -9,6 +9,9 @@ import jouletrace as jt
 from import_logs import real, real_files
 from jouletrace.errors import BadInputError
 
+CHANGES = [20, pytest.param(1000, marks=pytest.mark.slow)]
+"""How many changed files of each are read."""
+
 START = np.cumsum(np.random.default_rng(3).integers(2_000, 90_000, 40)) + 63_855_948_165_371
 LASTS = np.random.default_rng(4).integers(500, 2_000, 40)
 
@@ -73,10 +76,11 @@ def test_a_summary_has_the_times_that_it_states(tmp_path, name):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("name", TRACES)
-def test_a_changed_trace_has_no_other_kernels(tmp_path, name):
+def test_a_changed_trace_has_no_other_kernels(tmp_path, name, changes):
     lines, draw = TRACES[name]().splitlines(keepends=True), random.Random(name)
-    for number in range(200):
+    for number in range(changes):
         way, first, second = draw.choice(["drop", "swap", "cut", "twice", "unit"]), *draw.sample(range(len(lines)), 2)
         now = lines.copy()
         if way == "swap":
