@@ -24,7 +24,7 @@ test: $(READY)
 test-core: $(READY)
 	$(BIN)/python tests/without_wings.py -- $(WORKERS) -m "not slow and not gpu" $(addprefix --ignore=,$(WITH_WINGS))
 
-test-wings: WORKERS := -n 2 --dist worksteal
+test-wings: WORKERS := -n 3 --dist worksteal
 test-wings: $(READY)
 	$(PYTEST) -m "not slow and not gpu" $(WITH_WINGS)
 

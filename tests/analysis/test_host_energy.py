@@ -69,7 +69,10 @@ def test_a_counter_bounds_energy_however_late_it_is_read(seed):
     assert found.half_width < truth
 
 
-@pytest.mark.parametrize(("average_s", "lasts_s"), [(1.0, 5.0), (1.0, 20.0), (5.0, 60.0)])
+@pytest.mark.parametrize(
+    ("average_s", "lasts_s"),
+    [pytest.param(1.0, 5.0, marks=pytest.mark.slow), pytest.param(1.0, 20.0, marks=pytest.mark.slow), (5.0, 60.0)],
+)
 def test_intervals_by_a_meter_of_unknown_age_hold(average_s, lasts_s):
     """Of 12 loads, by chance an interval of 95 % misses more than 3 in one of 500 trials."""
     held = 0

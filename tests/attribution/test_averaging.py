@@ -94,7 +94,7 @@ def test_intervals_hold_for_long_kernels_in_varied_order(name, least):
     assert alone >= least
 
 
-@pytest.mark.parametrize("name", ["part_time", pytest.param("boxcar", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in ("part_time", "boxcar")])
 def test_repetition_in_place_resolves_operators(name):
     """Untouched there is one row at most; with repeats that hold for 0.2 s there are rows of single operators."""
     recording, truth = repeated(name, 0, 6.0, 150)

@@ -24,7 +24,7 @@ done
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_tasks_of_an_array_measure_each_point_once_into_one_grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("toy.py").write_text(TOY)

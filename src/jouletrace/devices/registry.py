@@ -66,8 +66,10 @@ def open_devices(specs: Sequence[str], *, real_time: bool = False) -> list[Devic
     try:
         for name in names:
             device = open_device(name)
-            if device.info.id in opened:
+            if (other := opened.get(device.info.id)) is not None:
                 device.close()
+                if device.info.simulated and device.spec != other.spec:
+                    raise BadInputError(f"{other.spec} and {name} are one simulated GPU: &seed=1 makes it another")
             else:
                 opened[device.info.id] = device
     except BaseException:

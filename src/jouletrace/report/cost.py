@@ -76,9 +76,10 @@ def cost_line(run: Run, results: Parts, run_facts: Facts, given: Tariff | None) 
 
 def cost_columns(currencies: Sequence[str], *, carbon: bool) -> list[Column]:
     """A column of costs for each currency, and one of CO2 equivalent where there is some."""
-    keys = [f"cost_{currency}" if len(currencies) > 1 else "cost" for currency in currencies]
-    units = [PrintedUnit(1.0, printable(currency)) for currency in currencies]
-    costs = [Column("cost", unit=unit, ends=True, key=key) for unit, key in zip(units, keys, strict=True)]
+    costs = [
+        Column("cost", unit=PrintedUnit(1.0, printable(currency)), ends=True, key=f"cost_{currency}")
+        for currency in currencies
+    ]
     return [*costs, *([Column("CO2e", unit="g", ends=True, key="co2e_g")] if carbon else [])]
 
 

@@ -12,7 +12,7 @@ from jouletrace.errors import BadInputError
 from places import REPOSITORY
 from tool_logs import COUNT, LOGS, START, ipmi, powers, stamp, tegrastats_of_tx2
 
-CHANGES = [20, pytest.param(1000, marks=pytest.mark.slow)]
+CHANGES = [8, pytest.param(1000, marks=pytest.mark.slow)]
 """How many changed files of each are read."""
 
 

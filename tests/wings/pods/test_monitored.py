@@ -5,7 +5,7 @@ import socket
 import sys
 import time
 from _thread import interrupt_main
-from threading import Thread
+from threading import Event, Thread
 from urllib.request import urlopen
 
 import pytest
@@ -72,20 +72,23 @@ def watching(tmp_path, monkeypatch, workspace, capsys):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         specs = [word for k in range(devices) for word in ("-d", f"sim:h100?realtime=1&seed={k}&load=1:300")]
-        failed = []
+        failed, ended = [], Event()
 
         def steer():
             try:
                 script(stub, Page(port))
             except BaseException as error:
                 failed.append(error)
-            interrupt_main()  # as Ctrl-C, which ends a monitor
+            interrupt_main()  # as Ctrl-C, which ends a monitor; Python drops one that meets a finalizer
+            while not ended.wait(20):
+                interrupt_main()
 
         with kubelet(tmp_path / "kubelet.sock", pods) as stub:
             thread = Thread(target=steer)
             thread.start()
             words = ["--serve", str(port), "--pods", str(stub.socket), "--interval", "0.2", "-f", "csv"]
             said = command(capsys, "monitor", *specs, *words, "-o", "run")
+            ended.set()
             thread.join()
         if failed:
             raise failed[0]

@@ -9,7 +9,7 @@ import jouletrace as jt
 from import_logs import real, real_files
 from jouletrace.errors import BadInputError
 
-CHANGES = [20, pytest.param(1000, marks=pytest.mark.slow)]
+CHANGES = [8, pytest.param(1000, marks=pytest.mark.slow)]
 """How many changed files of each are read."""
 
 START = np.cumsum(np.random.default_rng(3).integers(2_000, 90_000, 40)) + 63_855_948_165_371

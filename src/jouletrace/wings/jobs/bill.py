@@ -222,7 +222,10 @@ def _overlapping(numbers: Sequence[int], jobs: Sequence[ClusterJob]) -> Iterator
 
 
 def _gpus(run: Run) -> list[DeviceInfo]:
-    return [device for device in run.devices if device.kind != "cpu" and readings(run, device.id) is not None]
+    """GPUs with readings; those without an index, as simulated ones, are numbered in their order."""
+    gpus = [device for device in run.devices if device.kind != "cpu"]
+    gpus = [replace(device, index=k) if device.index is None else device for k, device in enumerate(gpus)]
+    return [device for device in gpus if readings(run, device.id) is not None]
 
 
 def _owner(number: int, jobs: Sequence[ClusterJob]) -> str:
