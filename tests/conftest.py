@@ -61,16 +61,11 @@ def no_power_cut():
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def caches(tmp_path_factory):
-    """Where tests have their caches: making each by ``mktemp`` would read the names of all before it.
-
-    Fixtures of a module have one of the session in place of the user's.
-    """
+    """Where tests have their caches: making each by ``mktemp`` would read the names of all before it."""
     folder = tmp_path_factory.mktemp("caches")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JOULETRACE_CACHE", str(folder / "modules"))
-        yield (folder / str(number) for number in count())
+    return (folder / str(number) for number in count())
 
 
 @pytest.fixture(autouse=True)
@@ -273,4 +268,6 @@ def first_range_only(monkeypatch):
 @pytest.fixture
 def no_rapl(tmp_path, monkeypatch):
     """A machine whose CPU reports nothing of its power."""
-    monkeypatch.setenv("JOULETRACE_SYSFS", str(tmp_path / "no-sysfs"))
+    from jouletrace.devices.rapl import CpuHost
+
+    monkeypatch.setattr(CpuHost.__init__, "__defaults__", (tmp_path / "no-powercap", None, "package"))

@@ -15,6 +15,8 @@ import jouletrace as jt
 from commands import PATIENCE_S, command, start
 from kubelet_stub import kubelet
 
+pytestmark = pytest.mark.slow  # a monitor and a server of gRPC in one forked worker: Ctrl-C was lost there
+
 GPU, OTHER = "SIM-h100-80-0", "SIM-h100-80-1"
 A, B, ODD = ("default", "train-0", "main"), ("team", "serve", "web"), ("team", 'a"b\\c\nd', "main")
 HELD = "jouletrace_pod_energy_joules_total"
