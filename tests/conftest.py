@@ -34,6 +34,13 @@ os.environ["JOULETRACE_PROGRESS"] = "0"  # what commands print on stderr is comp
 os.environ["JOULETRACE_SIMULATED_START"] = "1767225600"  # 2026-01-01: what is simulated is the same every time
 
 
+def pytest_configure(config):
+    """Keep pytest's loader for plug-ins off our package, which has one: it can't run a module as ``python -m`` does."""
+    hook = config.pluginmanager.rewrite_hook
+    hook._must_rewrite.discard("jouletrace")
+    hook._marked_for_rewrite_cache.clear()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config, specs):
     """Fork workers from one process that collects the tests, where the system can."""
@@ -61,11 +68,16 @@ def no_power_cut():
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory):
-    """Where tests have their caches: making each by ``mktemp`` would read the names of all before it."""
+    """Where tests have their caches: making each by ``mktemp`` would read the names of all before it.
+
+    Fixtures of a module have one of the session in place of the user's.
+    """
     folder = tmp_path_factory.mktemp("caches")
-    return (folder / str(number) for number in count())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOULETRACE_CACHE", str(folder / "modules"))
+        yield (folder / str(number) for number in count())
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +280,4 @@ def first_range_only(monkeypatch):
 @pytest.fixture
 def no_rapl(tmp_path, monkeypatch):
     """A machine whose CPU reports nothing of its power."""
-    from jouletrace.devices.rapl import CpuHost
-
-    monkeypatch.setattr(CpuHost.__init__, "__defaults__", (tmp_path / "no-powercap", None, "package"))
+    monkeypatch.setenv("JOULETRACE_SYSFS", str(tmp_path / "no-sysfs"))

@@ -274,8 +274,6 @@ def _run(order: dict[str, Any]) -> None:
         return
     sys.modules.pop(order["program"], None)  # it runs as __main__, and whoever needs it imports it again
     try:
-        # pytest's loader of packages with a plug-in, as ours, can't run a module
-        sys.meta_path[:] = [each for each in sys.meta_path if type(each).__name__ != "AssertionRewritingHook"]
         runpy.run_module(order["program"], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if order["safe"]:  # no command: clearing the modules at its end takes as long as importing them

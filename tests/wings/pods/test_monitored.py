@@ -5,7 +5,7 @@ import socket
 import sys
 import time
 from _thread import interrupt_main
-from threading import Event, Thread
+from threading import Thread
 from urllib.request import urlopen
 
 import pytest
@@ -14,8 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 import jouletrace as jt
 from commands import PATIENCE_S, command, start
 from kubelet_stub import kubelet
-
-pytestmark = pytest.mark.slow  # a monitor and a server of gRPC in one forked worker: Ctrl-C was lost there
 
 GPU, OTHER = "SIM-h100-80-0", "SIM-h100-80-1"
 A, B, ODD = ("default", "train-0", "main"), ("team", "serve", "web"), ("team", 'a"b\\c\nd', "main")
@@ -74,23 +72,20 @@ def watching(tmp_path, monkeypatch, workspace, capsys):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         specs = [word for k in range(devices) for word in ("-d", f"sim:h100?realtime=1&seed={k}&load=1:300")]
-        failed, ended = [], Event()
+        failed = []
 
         def steer():
             try:
                 script(stub, Page(port))
             except BaseException as error:
                 failed.append(error)
-            interrupt_main()  # as Ctrl-C, which ends a monitor; Python drops one that meets a finalizer
-            while not ended.wait(20):
-                interrupt_main()
+            interrupt_main()  # as Ctrl-C, which ends a monitor
 
         with kubelet(tmp_path / "kubelet.sock", pods) as stub:
             thread = Thread(target=steer)
             thread.start()
             words = ["--serve", str(port), "--pods", str(stub.socket), "--interval", "0.2", "-f", "csv"]
             said = command(capsys, "monitor", *specs, *words, "-o", "run")
-            ended.set()
             thread.join()
         if failed:
             raise failed[0]
