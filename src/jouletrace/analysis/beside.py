@@ -13,6 +13,7 @@ import pyarrow as pa
 from jouletrace.analysis.iterations import of_variant
 from jouletrace.analysis.power import TOO_SHORT, energies, readings, too_short
 from jouletrace.arrays import Floats, Ints
+from jouletrace.attribution.spans import shown_ns
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Estimate, Run, tables
 from jouletrace.run.channels import ENERGY_COUNTER, HOST, POWER
 from jouletrace.run.estimate import widened
@@ -91,13 +92,12 @@ def _energy(run: Run, channel: ChannelInfo, spans_ns: Ints) -> Estimate:
     if len(time) < 2:
         return Estimate.null("no_samples", METHOD)
     meter = _meter(channel, time, value) if channel.unit == "W" else None
-    edges_s = np.zeros(2)  # how far beyond its first and last reading a record speaks
+    shown = time[[0, -1]]
     if meter is not None:
         if (log := readings(meter, METHOD)) is None or len(log[0]) < 2:
             return Estimate.null("no_samples", METHOD)
-        time, response = log[0].time_ns, log[1]
-        edges_s = np.array([-0.5, 0.5]) * response.period_s - response.delay_s - response.middle_s
-    inside = np.clip(spans_ns, *(time[[0, -1]] + np.round(1e9 * edges_s).astype(np.int64)))
+        shown = shown_ns(*log)
+    inside = np.clip(spans_ns, *shown)
     lasts_ns = np.diff(inside)[:, 0]
     share = float(lasts_ns.sum() / max(np.diff(spans_ns).sum(), 1))
     if share < _LEAST:

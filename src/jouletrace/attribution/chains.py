@@ -34,7 +34,7 @@ class Chain:
     """Prior of n + 1 states of k numbers each, and the energies of the n segments between them."""
 
     band: Floats  # shape (2k, (n + 1) k): precision of all states, in LAPACK's lower bands
-    log_det: float | Floats  # logarithm of its determinant, a number
+    log_det: float  # logarithm of its determinant
     energy: Floats  # shape (n, 2k): mean energy of a segment by the states beside it, in J per unit of a state
     own_variance: Floats  # shape (n,): variance of a segment's energy given the states, in J²
     seen: Indices  # shape (readings,), distinct: of all states' numbers the one that each reading shows
@@ -211,7 +211,7 @@ def low_pass_chain(time_s: Floats, seen: Indices, response: Response, course: Co
     )
     level, none = h - gain * (1 - f), np.zeros_like(h)
     energy = np.stack([-gain * f, level, level, gain, none, none], axis=1)
-    return Chain(band, log_det, energy, density * level, seen * 3)
+    return Chain(band, float(log_det), energy, density * level, seen * 3)
 
 
 def window_chain(time_s: Floats, windows: Windows, course: Course) -> Chain:
@@ -242,4 +242,4 @@ def window_chain(time_s: Floats, windows: Windows, course: Course) -> Chain:
     )
     energy = np.zeros((len(h), 2 * k))
     energy[:, k + sums] = h
-    return Chain(band, log_det, energy, none, windows.seen * k + which)
+    return Chain(band, float(log_det), energy, none, windows.seen * k + which)

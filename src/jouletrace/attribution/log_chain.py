@@ -77,14 +77,14 @@ def fluctuation_chains(
     f, reach = np.exp(-h / memory_s), memory_s * np.tanh(h / (2 * memory_s))
     moved = variance * -np.expm1(-2 * h / memory_s) + 1e-9
     band, log_det = precision(variance, ({0: -f, 1: 1.0}, moved))
-    own = np.where(
+    own_variance = np.where(
         hidden_s > 0,
         variance * hidden_s**2 / (2 * np.pi**2 * memory_s) * h,
         2 * variance * memory_s * (h - 2 * reach),
     )
     reach = np.where(hidden_s > 0, 0.0, reach)
     energy = np.stack([reach, reach], axis=2)
-    return [Chain(*of, seen) for of in zip(band, log_det, energy, own, strict=True)]
+    return [Chain(*of, seen) for of in zip(band, log_det.tolist(), energy, own_variance, strict=True)]
 
 
 def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5) -> Energies:

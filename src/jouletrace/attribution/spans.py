@@ -224,6 +224,11 @@ def shown_s(record: Readings, response: Response) -> Floats:
     return np.asarray(middle_s + np.array([-0.5, 0.5]) * response.period_s)
 
 
+def shown_ns(record: Readings, response: Response) -> Ints:
+    """The same in ns since the Unix epoch, shape (2,)."""
+    return np.asarray(record.origin_ns + np.round(1e9 * shown_s(record, response)).astype(np.int64))
+
+
 def _judged(record: Readings, response: Response, start: Ints, end: Ints, missing: Floats) -> list[str | None]:
     """The reason for which the record can't speak for a span, of each; None where it can."""
     if len(record) < 2:

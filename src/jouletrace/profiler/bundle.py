@@ -10,8 +10,8 @@ from jouletrace.devices import open_device
 from jouletrace.profiler.calibrate import record_pulses
 from jouletrace.profiler.doctor import Diagnosis, diagnose
 from jouletrace.profiler.progress import Progress
-from jouletrace.run import Run
-from jouletrace.run.store import save
+from jouletrace.run import DeviceInfo, Run
+from jouletrace.run.measured import keep
 
 SECONDS = 30.0
 """Length of the pulse train: sensors that mean over a second and update ten times in it see 15 pulses apart."""
@@ -25,24 +25,31 @@ def bundle(device_spec: str, place: Path, progress: Progress) -> Run:
 
     Raises:
         NotPossibleError: If the device has no power sensor that can be read, or can run no load.
-        BadInputError, BrokenOffError: If it can't be saved.
+        BrokenOffError: If it can't be saved.
     """
     device = open_device(device_spec)
     try:
-        _, run = record_pulses(device, device_spec, seconds=SECONDS, seed=0, folder=None, command="", progress=progress)
+        run = record_pulses(
+            device, device_spec, seconds=SECONDS, seed=0, folder=None, command="", progress=progress
+        ).run
     finally:
         device.close()
-    run.devices = [replace(info, serial=None, host="", pci_bus=None) for info in run.devices]
+    run.devices = list(map(_nameless, run.devices))
     run.warnings = [warning for warning in run.warnings if warning.code != "other_processes"]
-    run.environment, run.settings["doctor"] = {}, _nameless(diagnose(device_spec))
-    save(run, place)
+    run.environment, run.settings["doctor"] = {}, _stated(diagnose(device_spec))
+    keep(run, place)
     return run
 
 
-def _nameless(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A diagnosis as JSON without what names a device or its host, and with the number of its processes."""
-    facts = diagnosis.to_dict()
+def _nameless(info: DeviceInfo) -> DeviceInfo:
+    """A device without what names it or its host."""
+    return replace(info, serial=None, host="", pci_bus=None)
+
+
+def _stated(diagnosis: Diagnosis) -> dict[str, Any]:
+    """A diagnosis as JSON of nameless devices, each with the number of its processes."""
+    nameless = [replace(there, info=_nameless(there.info)) for there in diagnosis.devices]
+    facts = replace(diagnosis, devices=nameless).to_dict()
     for there in facts["devices"]:
-        there["info"] |= {"serial": None, "host": "", "pci_bus": None}
         there["processes"] = len(there["processes"])
     return facts

@@ -58,13 +58,14 @@ def calibrate(
     progress = progress or Progress()
     device = open_device(device_spec)
     try:
-        session, run = record_pulses(
+        session = record_pulses(
             device, device_spec, seconds=seconds, seed=seed, folder=folder, command=command, progress=progress
         )
+        run = session.run
         calibration = calibration_of(run, device.info.id)
         if device.info.kind != "cpu":
             progress.begin("best rates of products and copies", RATES_S, at_most=True)
-            calibration["rates"] = best_rates(device, None if device.info.simulated else torch_device_of(device))
+            calibration["rates"] = best_rates(device, _torch_device(device))
         calibrations.apply(run, device.info.id, calibration)
         # The host's clock dates the calibration, since a simulated GPU has virtual time.
         if not calibrations.store_calibration(device, {**calibration, "time_ns": time.time_ns()}):
@@ -79,8 +80,8 @@ def calibrate(
 
 def record_pulses(
     device: Device, spec: str, *, seconds: float, seed: int, folder: Path | None, command: str, progress: Progress
-) -> tuple[Session, Run]:
-    """The recording of a load in pulses, with all channels of a device as they are read, and its Run.
+) -> Session:
+    """The ended recording of a load in pulses, with all channels of a device as they are read.
 
     Raises:
         NotPossibleError: If the device has no power sensor that can be read.
@@ -104,8 +105,7 @@ def record_pulses(
                 f"{device.info.name}: it can't be calibrated, since it has no readable power sensor ({reason})"
             )
         session.warn_of_others(others([device]))
-        torch_device = None if device.info.simulated else torch_device_of(device)
-        burst = make_burst(device, torch_device)
+        burst = make_burst(device, _torch_device(device))
         try:
             session.run.workload["load"] = burst.describe()
             progress.begin("warm-up", WARMUP_S)
@@ -123,7 +123,13 @@ def record_pulses(
         finally:
             burst.close()
         session.warn_of_others(others([device], used_here=True))
-        return session, session.finish()
+        session.finish()
+    return session
+
+
+def _torch_device(device: Device) -> str | None:
+    """Where torch runs the load; None of a simulated GPU."""
+    return None if device.info.simulated else torch_device_of(device)
 
 
 def pulse_train(seconds: float, seed: int) -> Floats:

@@ -26,8 +26,8 @@ def tariff_of(run: Run, given: Tariff | None) -> Tariff | None:
     stated, given = run.settings, given or Tariff()
     kept = Tariff(stated.get("price_per_kwh"), stated.get("currency") or "", stated.get("carbon_g_per_kwh"))
     every = (given, kept, given.usual or Tariff())
-    priced_by = next((one for one in every if one.price is not None), Tariff())
-    emitted_by = next((one for one in every if one.carbon_g is not None), Tariff())
+    priced_by = next((tariff for tariff in every if tariff.price is not None), Tariff())
+    emitted_by = next((tariff for tariff in every if tariff.carbon_g is not None), Tariff())
     replaced = Tariff(
         None if (kept.price, kept.currency) == (priced_by.price, priced_by.currency) else kept.price,
         kept.currency,

@@ -14,12 +14,16 @@ T0 = 1_795_996_800  # 2026-11-30 00:00 UTC
 STEP_S = 5
 
 
-def written(path, watts, every_s, host="node1"):
-    """A log as of nvidia-smi of one GPU, of momentary powers each so many seconds."""
+def written(path, watts, every_s, there=None):
+    """A log as of nvidia-smi of powers each so many seconds, of one GPU or (g, n) of several; without some rows."""
     lines = ["timestamp, index, name, uuid, power.draw [W]"]
-    for number, power_w in enumerate(watts):
-        at = dt.datetime.fromtimestamp(T0 + number * every_s, dt.UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
-        lines.append(f"{at}, 0, NVIDIA H100 80GB HBM3, GPU-{host}-0, {power_w:.2f} W")
+    for number, of_gpus in enumerate(np.atleast_2d(watts).T):
+        if there is None or there[number]:
+            at = dt.datetime.fromtimestamp(T0 + number * every_s, dt.UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
+            lines += [
+                f"{at}, {gpu}, NVIDIA H100 80GB HBM3, GPU-{path.stem}-{gpu}, {power_w:.2f} W"
+                for gpu, power_w in enumerate(of_gpus)
+            ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -36,15 +40,8 @@ def day_of_gpus(folder, jobs, host="node1", gpus=2, hours=6.0, hole=(0, 0), idle
             watts[gpu, start:end] = level + rng.normal(0, 8, len(watts[gpu, start:end]))
     there = np.ones(n, bool)
     there[hole[0] : hole[1]] = False
-    lines = ["timestamp, index, name, uuid, power.draw [W]"]
-    for second in range(0, n, STEP_S):
-        if there[second]:
-            stamp = dt.datetime.fromtimestamp(T0 + second, dt.UTC).strftime("%Y/%m/%d %H:%M:%S.000")
-            lines += [
-                f"{stamp}, {gpu}, NVIDIA H100 80GB HBM3, GPU-{host}-{gpu}, {watts[gpu, max(second - 1, 0)]:.2f} W"
-                for gpu in range(gpus)
-            ]
-    (folder / f"{host}.csv").write_text("\n".join(lines) + "\n")
+    read_s = np.arange(0, n, STEP_S)
+    written(folder / f"{host}.csv", watts[:, np.maximum(read_s - 1, 0)], STEP_S, there[read_s])
     joules = {name: float(sum(watts[g, a:b][there[a:b]].sum() for g in own)) for name, _, own, a, b, _ in jobs}
     return folder / f"{host}.csv", joules, float(watts[:, there].sum())
 

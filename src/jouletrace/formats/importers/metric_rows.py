@@ -36,8 +36,8 @@ def joined_rows(path: Path, table: Delimited, mapping: Mapping[str, str]) -> Del
     if given & {str(value + 1), table.header[value]}:
         if len(metrics) == 1:
             return table
-        one = min(metrics, key=lambda metric: ("W" not in quantities([metric]), metric))
-        way = f"give the name of one in place of {table.header[value]!r}, such as --map power_w={cut(one)}"
+        example = min(metrics, key=lambda metric: ("W" not in quantities([metric]), metric))
+        way = f"give the name of one in place of {table.header[value]!r}, such as --map power_w={cut(example)}"
         raise BadInputError(f"{path}: one metric in each row, named in {table.header[name]!r}: {way}")
     header = ["" if i in (name, value) else heading for i, heading in enumerate(table.header)]
     of_rows = {target: wanted for target, wanted in mapping.items() if re.match(r"time|device", target)}

@@ -150,8 +150,10 @@ def _mapped(
     if more and found.values:
         taken = {(value.channel, value.device) for value in found.values}
         of = {value.device for value in found.values}
-        others = (one for one in guessed.values if one.column not in used and one.device in of)
-        found.values += [one for one in others if (one.channel, one.device) not in taken and one.unit.si != "J"]
+        others = (value for value in guessed.values if value.column not in used and value.device in of)
+        found.values += [
+            value for value in others if (value.channel, value.device) not in taken and value.unit.si != "J"
+        ]
     _fill(found, guessed, used)
     used |= {place for _, place in found.device} | {value.column for value in found.values}
     used.update(found.time.places if found.time is not None else ())

@@ -84,7 +84,7 @@ def tools() -> tuple[KnownTool, ...]:
 
 def tool_of(text: str) -> KnownTool:
     """The tool that wrote a file with this beginning; one without a name if no row knows it."""
-    return next((one for one in tools() if re.search(one.mark, text[:HEAD_BYTES], re.M)), KnownTool("", ""))
+    return next((tool for tool in tools() if re.search(tool.mark, text[:HEAD_BYTES], re.M)), KnownTool("", ""))
 
 
 def advice(head: bytes) -> str:

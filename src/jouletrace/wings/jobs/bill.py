@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +24,13 @@ from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, readings
 from jouletrace.arrays import Floats, Ints, Mask
 from jouletrace.attribution.solve import Energies, apart
-from jouletrace.attribution.spans import SpanEnergies, shown_s
+from jouletrace.attribution.spans import SpanEnergies, shown_ns
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import UNIX, read_text
 from jouletrace.formats.importers.delimited import delimiter_of
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.units import plain_number
+from jouletrace.report.tariffs import J_PER_KWH
 from jouletrace.run import DeviceInfo, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.files import shown
@@ -58,7 +60,7 @@ AT_REST = 0.25
 """A GPU is at rest, idle or with a context alone, below that share of the way from its level without work to that at
 work."""
 
-_J_PER_KWH, _NEVER = 3.6e6, 2**62
+_NEVER = 2**62
 
 
 @dataclass(frozen=True)
@@ -192,10 +194,13 @@ def bill(
                 [(n, jobs[n].start_ns + shift_ns, (jobs[n].end_ns or _NEVER) + shift_ns) for n in some]
                 for some in (claimed[host, device.id], unsure[host])
             )
-            cut, lost_s = _cut(runs[host], device, host, mine, others, zone, carbon)
+            log = _log(runs[host], device)
+            cut, lost_s = _cut(runs[host], log, device, host, mine, others, zone, carbon)
             pieces += cut
             holes_s += lost_s
-            works += _works(runs[host], device, [(start, end) for _, start, end in mine])
+            if log.below_w is not None:
+                at_work = np.where(log.record.value < log.below_w, -1.0, 1.0)
+                works.append(Works(log.record.time_ns, at_work, [(start, end) for _, start, end in mine]))
         if not unsure[host] and (difference_s := clock_difference_s(works)):
             differ[host] = difference_s
     lines = []
@@ -209,6 +214,27 @@ def bill(
     }
     whole = _line("all", pieces, [np.ones(len(gpu.owner), bool) for gpu in pieces])
     return JobsBill(lines, sums, whole, holes_s, differ)
+
+
+class _Log(NamedTuple):
+    """The power record of a GPU, what a reading shows, and the watts below which it is at rest (``AT_REST``).
+
+    The last is None if the log doesn't show two levels.
+    """
+
+    record: Readings
+    response: Response
+    below_w: float | None
+
+
+def _log(run: Run, device: DeviceInfo) -> _Log:
+    """That of one of ``_gpus``."""
+    log = readings(run, device.id)
+    assert log is not None
+    levels = idle_and_working_levels(*log, None, rated_w(device.name))
+    if levels.idle.value is None or levels.working.value is None:
+        return _Log(*log, None)
+    return _Log(*log, levels.idle.value + AT_REST * (levels.working.value - levels.idle.value))
 
 
 def _overlapping(numbers: Sequence[int], jobs: Sequence[ClusterJob]) -> Iterator[int]:
@@ -272,6 +298,7 @@ def _named(
 
 def _cut(
     run: Run,
+    log: _Log,
     device: DeviceInfo,
     host: str,
     jobs: Sequence[tuple[int, int, int]],
@@ -283,11 +310,9 @@ def _cut(
 
     ``jobs`` had this GPU, ``others`` perhaps: number, start and end in ns of its clock.
     """
-    log = readings(run, device.id)
-    assert log is not None
-    record, response = log
-    shown_ns = record.origin_ns + np.round(1e9 * shown_s(record, response)).astype(np.int64)
-    first, last = max(int(record.time_ns[0]), int(shown_ns[0])), min(int(record.time_ns[-1]), int(shown_ns[1]))
+    record = log.record
+    shown_from, shown_until = shown_ns(record, log.response).tolist()
+    first, last = max(int(record.time_ns[0]), shown_from), min(int(record.time_ns[-1]), shown_until)
     spans, perhaps = ([(n, max(start, first), min(end, last)) for n, start, end in some] for some in (jobs, others))
     every = [edge for _, *edges in (*spans, *perhaps) for edge in edges]
     inner = [record.holes.ravel(), np.array(every, np.int64), _midnights(first, last, zone)]
@@ -305,7 +330,7 @@ def _cut(
     for _, a, b in perhaps:
         inside = slice(*np.searchsorted(middle, [a, b]))
         owner[inside] = np.where(owner[inside] == -1, -3, owner[inside])
-    rest = _rest(record, start, end, _rest_below_w(record, response, device))
+    rest = _rest(record, start, end, log.below_w)
     grams = np.full(len(start), np.nan) if carbon is None else _weighed(record, start, end, carbon)
     days = [datetime.fromtimestamp(at / 1e9, zone).strftime("%Y-%m-%d") for at in middle.tolist()]
     both = np.stack([start, end], axis=1)
@@ -353,14 +378,6 @@ def _known(solved: SpanEnergies, record: Readings, edges: Ints) -> SpanEnergies:
     return SpanEnergies(both, np.arange(len(edges)), none, solved.flags, None, *both.interval())
 
 
-def _works(run: Run, device: DeviceInfo, jobs: Sequence[tuple[int, int]]) -> list[Works]:
-    """When a GPU works, and when its jobs run; none if its log doesn't show two levels."""
-    log = readings(run, device.id)
-    assert log is not None
-    below_w = _rest_below_w(*log, device)
-    return [] if below_w is None else [Works(log[0].time_ns, np.where(log[0].value < below_w, -1.0, 1.0), jobs)]
-
-
 def _weighed(record: Readings, start: Ints, end: Ints, carbon: Carbon) -> Floats:
     """Mean intensity of each piece, each reading weighed by its power; shape (m,)."""
     grams = carbon.at(record.time_ns)
@@ -379,14 +396,6 @@ def _midnights(first_ns: int, last_ns: int, zone: tzinfo) -> Ints:
         midnights.append(at)
         day += timedelta(days=1)
     return np.array(midnights, np.int64)
-
-
-def _rest_below_w(record: Readings, response: Response, device: DeviceInfo) -> float | None:
-    """The power in watts below which a GPU is at rest (``AT_REST``); None if its log doesn't show two levels."""
-    levels = idle_and_working_levels(record, response, None, rated_w(device.name))
-    if levels.idle.value is None or levels.working.value is None:
-        return None
-    return levels.idle.value + AT_REST * (levels.working.value - levels.idle.value)
 
 
 def _rest(record: Readings, start: Ints, end: Ints, below_w: float | None) -> Floats:
@@ -435,11 +444,11 @@ def _line(what: str, pieces: Sequence[Pieces], chosen: Iterable[np.ndarray], edg
         if not mask.any():
             continue
         each = gpu.solved.estimate(mask.astype(float), 1, "jobs")
-        grams = gpu.solved.estimate(np.where(mask, np.nan_to_num(gpu.grams), 0.0) / _J_PER_KWH, 1, "jobs")
+        grams = gpu.solved.estimate(np.where(mask, np.nan_to_num(gpu.grams), 0.0) / J_PER_KWH, 1, "jobs")
         if edges:
             off_w, late_j = _edges(gpu, mask)
             half_j = math.hypot(EDGE_S * float(np.linalg.norm(off_w)), LATE * float(np.linalg.norm(late_j)))
-            grams_per_j = float(np.mean(gpu.grams[mask])) / _J_PER_KWH
+            grams_per_j = float(np.mean(gpu.grams[mask])) / J_PER_KWH
             each, grams = widened(each, half_j), widened(grams, half_j * grams_per_j)
             habit_j += HABIT * float(late_j.sum())
             habit_g += HABIT * float(late_j.sum()) * grams_per_j
@@ -500,10 +509,7 @@ def worked(runs: Mapping[str, Run], rest_s: float) -> list[ClusterJob]:
     jobs = []
     for host, run in runs.items():
         for device in _gpus(run):
-            log = readings(run, device.id)
-            assert log is not None
-            record, response = log
-            below_w = _rest_below_w(record, response, device)
+            record, _, below_w = _log(run, device)
             if below_w is None:
                 continue
             at = record.time_ns[record.value >= below_w]

@@ -45,24 +45,28 @@ def _states(run: Run) -> list[State]:
     import pyarrow.compute as pc
 
     from jouletrace.run.parts import Parts
+    from jouletrace.run.spans import spans_of
     from jouletrace.wings.otlp.sender import State
 
     if run.kind in ("profile", "ab"):
         return []
     units = {unit.module: unit for unit in Parts(run).units("device")}
-    phases = [span for span in run.spans.to_pylist() if span["kind"] == "phase" and span["name"] in _PHASES]
+    phases = spans_of(run, "phase")
+    phases = phases.take(phases.those("name", _PHASES))
     states = []
     for info in run.devices:
         if info.id not in units and len(run.devices) > 1:
             continue
         figures = units[info.id].get if info.id in units else run.result
         energy, power = figures("energy_total_j").value, figures("power_w").value
-        edges = pc.min_max(run.samples.filter(pc.equal(run.samples["device"], info.id))["time_ns"]).as_py()
-        for phase in phases[:1]:
-            edges = {"min": phase["start_ns"], "max": phase["end_ns"]}
-        if energy is not None and edges["min"] is not None:
+        if len(phases):
+            start_ns, end_ns = int(phases.start_ns[0]), int(phases.end_ns[0])
+        else:
+            read = pc.min_max(run.samples.filter(pc.equal(run.samples["device"], info.id))["time_ns"]).as_py()
+            start_ns, end_ns = read["min"], read["max"]
+        if energy is not None and start_ns is not None:
             values = {"hw.energy": energy} | ({"hw.power": power} if power is not None else {})
-            states.append(State(info, edges["min"], edges["max"], values))
+            states.append(State(info, start_ns, end_ns, values))
     return states
 
 
