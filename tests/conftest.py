@@ -91,6 +91,13 @@ def own_cache(caches, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def interrupts_raise():
+    """Ctrl-C raises in each test: a command that failed in this process lets the next one end it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
 def no_recording_left():
     """A test that fails within a recording leaves none active for the tests after it."""
     yield

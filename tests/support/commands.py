@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -82,20 +80,10 @@ class Said(NamedTuple):
         return lines[0]
 
 
-def _run(arguments: tuple[str, ...]) -> int:
-    """Run a command; one that fails leaves Ctrl-C to end the process, which later tests need."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        return main.run(list(arguments))
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
-
-
 def command(capsys, *arguments: str) -> Said:
     """Run a command in this process."""
     capsys.readouterr()
-    code = _run(arguments)
+    code = main.run(list(arguments))
     return Said(code, *capsys.readouterr())
 
 
@@ -103,7 +91,7 @@ def done(*arguments: str) -> Said:
     """Run a command in this process, for fixtures that many tests share; fails where the command does."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = _run(arguments)
+        code = main.run(list(arguments))
     assert code == 0, err.getvalue()
     return Said(code, out.getvalue(), err.getvalue())
 

@@ -24,6 +24,13 @@ b,bob,n1,2-3,1795683600,1795687200
 """
 
 
+LOADGEN = """:::MLLOG {"key": "loadgen_version", "value": "4.0", "time_ms": 0.01, "namespace": "mlperf::logging"}
+:::MLLOG {"key": "power_begin", "value": "07-05-2024 10:00:25.500", "time_ms": 15.1, "namespace": "mlperf::logging"}
+:::MLLOG {"key": "power_begin", "value": "07-05-2024 10:10:25.500", "time_ms": 15.1, "namespace": "mlperf::logging"}
+:::MLLOG {"key": "power_end", "value": "07-05-2024 10:20:35.250", "time_ms": 15.1, "namespace": "mlperf::logging"}
+"""
+
+
 def jobs_of(tmp_path, text, **options):
     path = tmp_path / "jobs.txt"
     path.write_text(text)
@@ -45,6 +52,14 @@ def test_what_sacct_prints_in_columns(tmp_path):
     (job,), notes = jobs_of(tmp_path, FIXED)
     assert (job.id, job.name, job.user, job.hosts, job.gpus) == ("7", "train", "ada", ("node01",), None)
     assert notes == []
+
+
+def test_the_run_of_loadgen_is_a_job(tmp_path):
+    (job,), notes = jobs_of(tmp_path, LOADGEN)
+    assert (job.name, job.gpus) == ("MLPerf run", None)
+    assert job.start_ns == 1_720_174_225_500_000_000  # 5 July, not 7 May
+    assert job.end_ns - job.start_ns == 609_750_000_000
+    assert notes == ["1 row left out: the job has a time that can't be read (the first in line 2)"]
 
 
 def test_a_table_of_ones_own_names_gpus(tmp_path):

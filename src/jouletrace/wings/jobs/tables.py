@@ -1,4 +1,4 @@
-"""Tables of jobs: what ``sacct`` prints, or a CSV file with a row a job."""
+"""Tables of jobs: what ``sacct`` prints, a CSV file with a row a job, or the log of MLPerf's LoadGen."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ _RUNNING = ("unknown", "", "running", "none")
 _NOT_STARTED = ("unknown", "", "none", "none assigned")
 _IN_TRES = re.compile(r"gres/gpu(?::[\w.-]+)?=(\d+)|^gpu(?::[\w.-]+)?:(\d+)")
 _RANGE = re.compile(r"(\d+)-(\d+)")
+_TIMED = re.compile(r'"key": *"power_(begin|end)", *"value": *"(\d\d)-(\d\d)-(\d{4}) ([\d:.]+)"')
+"""What LoadGen logs where the run that counts begins and ends: month, day, year and local time."""
+
 _NODES = re.compile(r"([^,\[\]]+(?:\[[^\]]*\][^,\[\]]*)*)(?:,|$)")
 
 
@@ -66,7 +69,7 @@ def read_jobs(path: Path, time_zone: str | None = None) -> tuple[list[ClusterJob
     """The jobs of a table by their start, and notes on its times and on rows that were left out.
 
     Args:
-        path: What ``sacct`` prints, with or without ``-P``, or a CSV file.
+        path: What ``sacct`` prints, with or without ``-P``, a CSV file, or ``mlperf_log_detail.txt``.
         time_zone: Of local times, an IANA name; None for UTC.
 
     Raises:
@@ -145,6 +148,8 @@ def _times(texts: Sequence[str], time_zone: str | None) -> tuple[list[int | None
 def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Headings, and the cells of each row with its line; of columns of fixed widths, as ``sacct`` prints without -P."""
     lines = text.splitlines()
+    if text.startswith(":::MLLOG"):
+        return ["name", "start", "end"], list(_loadgen(lines))
     at = next((n for n, line in enumerate(lines[1:30], 1) if re.fullmatch(r"\s*-{2,}(\s+-{2,})*\s*", line)), None)
     if at is not None:
         spans = [match.span() for match in re.finditer(r"-+", lines[at])]
@@ -159,6 +164,23 @@ def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
         return [], []
     header = [cell.strip() for cell in rows[0][1]]
     return header, [(n, [*row, *[""] * (len(header) - len(row))]) for n, row in rows[1:]]
+
+
+def _loadgen(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The run that MLPerf's rules take the power of, as a row with its line; one without an end runs still."""
+    start, began = "", 0
+    for n, line in enumerate(lines, 1):
+        if at := _TIMED.search(line):
+            time = f"{at[4]}-{at[2]}-{at[3]} {at[5]}"
+            if at[1] == "begin":
+                if start:
+                    yield began, ["MLPerf run", start, "never"]
+                start, began = time, n
+            elif start:
+                yield began, ["MLPerf run", start, time]
+                start = ""
+    if start:
+        yield began, ["MLPerf run", start, ""]
 
 
 def _columns(header: Sequence[str], path: Path) -> dict[str, int]:
