@@ -43,6 +43,7 @@ ELSEWHERE = {
     "import bmk_result.json power.csv": "tests/wings/serving/test_inferencex.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "otlp runs/mine http://127.0.0.1:4318": "tests/wings/otlp/test_collector.py",
+    "otlp RUN URL": "a synopsis",
     "demo": "tests/cli/test_commands.py",
     "show grid": "tests/campaign/test_sweep.py",
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
@@ -201,7 +202,7 @@ def meant(words, folder):
         rest += ["--device", "sim:h100"]
     if command == "bench":  # the server's GPU stands for that of another machine
         rest = [word for word, before in zip(rest, ["", *rest], strict=False) if "--monitor" not in (word, before)]
-        rest += ["--device", "sim:h100?realtime=1"]
+        rest += [] if "--device" in rest else ["--device", "sim:h100?realtime=1"]
     if command == "monitor":
         rest = ["127.0.0.1:0" if word.endswith(":9400") else word for word in ["--device", "sim:h100", *rest]]
     return [command, *(one for word in rest for one in expanded(word, folder))]

@@ -80,7 +80,7 @@ class Sender:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        resource = Resource.create({"service.name": "jouletrace", "host.name": socket.gethostname()})
+        resource = Resource({"service.name": "jouletrace", "host.name": socket.gethostname()})
         scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), _metrics(list(states)), "")
         sent = self._exporter.export(MetricsData([ResourceMetrics(resource, [scope], "")]))
         return bool(sent == MetricExportResult.SUCCESS)
