@@ -74,7 +74,10 @@ def test_the_page_is_valid_and_says_energy_and_power_of_each_device():
 
 def test_each_query_of_the_dashboard_names_a_metric_and_labels_that_are_exported():
     values = ["utilization_gpu_pct", "clock_sm_mhz", "temperature_c", "memory_used_bytes"]
-    page = render([reading(**dict.fromkeys(values, 1.0))], LiveWork("tokens", 1.0, 1.0, 1.0, 1.0))
+    pod = {"namespace": "ml", "pod": "train-0", "container": "main"}
+    shown = reading(**dict.fromkeys(values, 1.0))
+    shown.energies = [(pod, 1.0)]
+    page = render([shown], LiveWork("tokens", 1.0, 1.0, 1.0, 1.0))
     panels = json.loads((REPOSITORY / "examples" / "grafana" / "dashboard.json").read_text())["panels"]
     targets = [target for panel in panels for target in panel["targets"]]
     assert len(targets) >= 8
