@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-core test-wings quick figures check wings words docs slow mutants dist try-wheel clean
+.PHONY: demo test test-core test-wings quick figures check wings words docs slow mutants dist try-wheel try-extras clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
@@ -86,6 +86,10 @@ try-wheel: dist
 	cd build/clean && bin/jouletrace --version && bin/jouletrace --help > help.txt && bin/jouletrace doctor && bin/jouletrace demo
 	cd build/clean && bin/jouletrace demo --json > demo.json
 	build/clean/bin/python -c 'import json; assert all(run["model"]["energy_j"]["total"]["value"] > 0 for run in json.load(open("build/clean/demo.json")))'
+
+# Each extra in an environment of its own: seven minutes.
+try-extras: dist
+	$(PYTHON) tests/try_extras.py dist/*.whl
 
 # torch comes in through constraints.txt, so that one known version is installed.
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/jouletrace/tracer/native/*)

@@ -1,5 +1,6 @@
 """An imported log states its devices: those without a reading are named, counters are used, trust follows."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def test_power_from_another_file_is_a_reading(workspace, capsys):
     words = " ".join(command(capsys, "import", "a.csv", "b.csv").out.split())
     assert "200.00 ± 0.66 W on average" in words
     assert "no reading of power" not in words
+
+
+def test_a_meter_that_may_see_a_gpu_of_another_file_is_not_added_to_it(workspace, capsys):
+    head = SMI.replace("index", "index, uuid")
+    (workspace / "gpu.csv").write_text(smi([(k, "0, GPU-1, NVIDIA A100, 200.00 W, 97 %") for k in range(10)], head))
+    (workspace / "server.csv").write_text(
+        "time,power_w\n" + "".join(f"2026/08/24 22:19:{k:02d}.000,650.0\n" for k in range(10))  # of all of the machine
+    )
+    words = " ".join(command(capsys, "import", "gpu.csv", "server.csv", "-o", "both").out.split())
+    assert "energy unknown: one device may measure what another draws, too" in words
+    assert "server.csv doesn't say what it measures" in words
+    assert "trust: with care" in words
+    whole = json.loads(command(capsys, "show", "both", "--json").out)["model"]["energy_j"]["total"]
+    assert (whole["value"], whole["reason"]) == (None, "may_count_twice")
 
 
 def test_another_channel_without_a_reading_is_named_and_costs_no_trust(said):

@@ -15,7 +15,7 @@ from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcom
 from jouletrace.analysis.conditions import Conditions, first
 from jouletrace.analysis.iterations import per_iteration
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, percentiles, stated_latency
-from jouletrace.analysis.monitor import RECORD_SHORTER, RECORDS_APART
+from jouletrace.analysis.monitor import MAY_COUNT_TWICE, RECORD_SHORTER, RECORDS_APART
 from jouletrace.arrays import Floats
 from jouletrace.attribution.outcome import HOLES
 from jouletrace.run import Estimate, Run, RunWarning
@@ -106,7 +106,7 @@ def of_devices(run: Run, parts: Parts, metric: str) -> Estimate:
 def of_known(run: Run, parts: Parts, metric: str) -> Estimate:
     """Energy or power of all devices that have one, in J or W; their longest time, a program's own, in s; else null.
 
-    There is no power of devices that were watched at different times.
+    There is no power of devices that were watched at different times, and no sum of what may be counted twice.
     """
     if run.kind == "program" and metric == "time_s":
         return parts.time
@@ -117,6 +117,8 @@ def of_known(run: Run, parts: Parts, metric: str) -> Estimate:
         return ABSENT
     if metric == "time_s":
         return max(stated, key=lambda figure: figure.value or 0.0, default=figures[0])
+    if len(stated) > 1 and any(warning.code == MAY_COUNT_TWICE for warning in run.warnings):
+        return Estimate.null(MAY_COUNT_TWICE, stated[0].method)
     if metric == "power_w" and any(warning.code == RECORDS_APART for warning in run.warnings):
         return Estimate.null("times_differ", stated[0].method if stated else "")
     energies = [unit.get(_FIRST[0]) for unit in units if unit.get(metric).value is not None]

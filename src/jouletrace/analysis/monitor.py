@@ -46,6 +46,9 @@ RECORD_SHORTER: Final = "record_shorter"
 RECORDS_APART: Final = "records_apart"
 """Codes of the warning: devices were watched for different times, or at different ones."""
 
+MAY_COUNT_TWICE: Final = "may_count_twice"
+"""Code of the warning: a meter may see what another device draws."""
+
 _ROUNDING = "rounding of the readings"
 """Source of the uncertainty of an energy: those of a steady level are all off by the same."""
 

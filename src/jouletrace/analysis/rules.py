@@ -45,7 +45,7 @@ power record | no | no_samples outside_record too_uncertain empty_window not_fin
 power record | no | too_few_values no_value no_activity block_not_ended block_too_short
 power record | with care | record_shorter record_hole hole_in_record covered_alone holes_bridged implausible_readings
 power record | with care | record_nan record_negative record_implausible record_clock_stepped_back
-power record | with care | rows_overlap rows_repeat times_differ records_apart ends_without_power
+power record | with care | rows_overlap rows_repeat times_differ records_apart may_count_twice ends_without_power
 power record | with care | record_conflicting_stamps counter_did_not_step no_time no_load_times power_not_valid
 power record | yes | recorded_late ends_left_out idle_levels one_level not_at_rest used_throughout
 sensor response | no | not_calibrated

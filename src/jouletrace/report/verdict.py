@@ -210,6 +210,8 @@ def _watched(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     joules = f"{figure(run_facts.together, 'J')}{_behind(run, results, run_facts, run_facts.together)}"
     drawn = f", {figure(power, 'W')} on average" if power.value is not None else ""
     lines = [f"{joules} in {lasted}{drawn}{of}"]
+    if len(there) > 1 and run_facts.together.value is None:
+        lines = [f"{lasted}; {reasons.no_energy(run_facts.together.reason)}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")

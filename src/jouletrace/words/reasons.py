@@ -16,6 +16,7 @@ REASONS: dict[str, str] = {
     "part_not_measured": "the file states 0 J of a part of it, or none, which wasn't measured",
     "parts_differ": "the total that the file states isn't the sum of its parts",
     "rows_overlap": "rows overlap in time, and may be of the same devices",
+    "may_count_twice": "one device may measure what another draws, too",
     "times_differ": "devices have different times",
     "unknown": "no reason was recorded",
     "not_finite": "the stored figure is not a number",

@@ -28,6 +28,8 @@ LOADGEN = """:::MLLOG {"key": "loadgen_version", "value": "4.0", "time_ms": 0.01
 :::MLLOG {"key": "power_begin", "value": "07-05-2024 10:00:25.500", "time_ms": 15.1, "namespace": "mlperf::logging"}
 :::MLLOG {"key": "power_begin", "value": "07-05-2024 10:10:25.500", "time_ms": 15.1, "namespace": "mlperf::logging"}
 :::MLLOG {"key": "power_end", "value": "07-05-2024 10:20:35.250", "time_ms": 15.1, "namespace": "mlperf::logging"}
+:::MLLOG {"key": "result_validity", "value": "INVALID", "time_ms": 15.2, "namespace": "mlperf::logging"}
+:::MLLOG {"key": "power_begin", "value": "07-05-2024 11:10:25.500", "time_ms": 15.1, "namespace": "mlperf::logging"}
 """
 
 
@@ -56,10 +58,10 @@ def test_what_sacct_prints_in_columns(tmp_path):
 
 def test_the_run_of_loadgen_is_a_job(tmp_path):
     (job,), notes = jobs_of(tmp_path, LOADGEN)
-    assert (job.name, job.gpus) == ("MLPerf run", None)
+    assert (job.name, job.gpus) == ("MLPerf run, invalid", None)
     assert job.start_ns == 1_720_174_225_500_000_000  # 5 July, not 7 May
     assert job.end_ns - job.start_ns == 609_750_000_000
-    assert notes == ["1 row left out: the job has a time that can't be read (the first in line 2)"]
+    assert notes == ["2 rows left out: the job has a time that can't be read (the first in line 2)"]
 
 
 def test_a_table_of_ones_own_names_gpus(tmp_path):

@@ -133,6 +133,8 @@ def test_a_check_that_cannot_be_judged_fails_the_session(suite, before):
         (["--joules-fail=energy>3%"], "--joules-compare FOLDER"),
         (["--joules-compare=runs"], "no Runs there"),
         (["--joules-fail=energy"], "--joules-fail 'energy': write"),
+        (["--joules-save=/dev/null/runs"], "/dev/null"),
+        (["--joules-summary=/dev/null/summary.md"], "/dev/null"),
     ],
 )
 def test_wrong_use_is_refused_before_a_test_runs(suite, options, said):
@@ -144,12 +146,17 @@ def test_wrong_use_is_refused_before_a_test_runs(suite, options, said):
 
 
 TWICE = BLOCK + "    with joules.block():\n        pass\n"
+WITHIN = BLOCK.replace("time.sleep(0.3)", "joules(time.time, name='clock')")
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "environment", "said"),
-    [(TWICE, {}, "is measured already"), (BLOCK, {"PYTEST_XDIST_WORKER": "gw0"}, "run without -n")],
+    [
+        (TWICE, {}, "is measured already"),
+        (WITHIN, {}, "is within the block test_mine.py::test_block"),
+        (BLOCK, {"PYTEST_XDIST_WORKER": "gw0"}, "run without -n"),
+    ],
 )
 def test_what_would_falsify_a_figure_fails_its_test(suite, text, environment, said):
     done = suite(text, LOADED, **environment)

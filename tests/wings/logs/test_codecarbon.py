@@ -235,3 +235,10 @@ def test_a_factor_that_is_none_is_reported(tmp_path, capsys, pue):
     assert "864.0 kJ in 600 s" in said
     assert "trust: with care" in said
     assert "1 row has no PUE above 0: energies may contain one" in said
+
+
+def test_tasks_state_no_pue_which_their_energies_may_contain(tmp_path):
+    rows = [tracked(100 * i, 60, task_name=f"task {i}", codecarbon_version="3.3.2") for i in range(2)]
+    run = read_files([write(tmp_path / "tasks.csv", *rows, without=("pue",))])
+    assert "pue_unknown" in codes(run)
+    assert "pue_unknown" not in codes(read_files([write(tmp_path / "whole.csv", *rows)]))

@@ -190,6 +190,22 @@ def test_what_has_no_times_is_refused_but_where_the_tool_has_an_interval(tmp_pat
     assert "interval_assumed" in codes
 
 
+def test_series_of_influxdb_are_put_in_the_order_of_time(tmp_path, capsys):
+    """A tag that changes, as Telegraf's pstate, begins another series of the same GPU, and another table."""
+    above = "#group,false,false,true,false,true,true,true\n,result,table,_time,_value,_field,index,pstate\n"
+    texts = []
+    for table, state in enumerate(("P0", "P8")):
+        rows = [k for k in range(40) if (k // 10) % 2 == table]
+        texts += [f",,{table},2026-03-03T10:00:{k:02d}Z,{100.0 + 200 * table},power_draw,0,{state}\n" for k in rows]
+        texts[-len(rows)] = above + texts[-len(rows)]
+    (tmp_path / "influx.csv").write_text("".join(texts))
+    words = " ".join(command(capsys, "import", str(tmp_path / "influx.csv"), "-o", str(tmp_path / "r")).out.split())
+    assert "in 39 s" in words
+    assert "trust: yes" in words
+    whole = json.loads(command(capsys, "show", str(tmp_path / "r"), "--json").out)["model"]["energy_j"]["total"]
+    assert whole["low"] <= 39 * 200 <= whole["high"]
+
+
 def changed(text, draw):
     """A text that is changed in one way, and which: lines that trade places begin alike."""
     lines = text.splitlines(keepends=True)

@@ -22,6 +22,9 @@ _NUMERIC = re.compile(
     r"[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d{1,3})?\s*[a-zA-Z%°/]{0,5}$|"
     r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|\d{1,2}:\d{2}(:\d{2}|\s*[APap]\.?[Mm])"
 )
+_ANNOTATIONS = ("#group", "#datatype", "#default")
+"""How the lines begin that InfluxDB writes above each table."""
+
 _PREAMBLE_LINES = 100
 
 _WITH_CLOCK = re.compile(r"^(?![|+]).*\b\d{1,2}:\d{2}:\d{2}\b.*$", re.M)
@@ -145,7 +148,7 @@ def read_delimited(text: str, left: Left, *, header: Sequence[str] = (), start: 
     names: set[str] = set()
     timed, straight = any(map(is_time_heading, header)), True
     for line, cells, height in _rows(text[start:], delimiter, left, text.count("\n", 0, start)):
-        if not any(cells):
+        if not any(cells) or cells[0] in _ANNOTATIONS:
             continue
         if not table.header or _is_heading(cells, names):
             headings = _headings(cells)

@@ -27,6 +27,9 @@ from jouletrace.sensor.kinds import USAGE, PowerField, sensor_behind
 INTERVAL_S = 1.0
 """Assumed interval between rows without a time: the default of most tools that print none."""
 
+NAMELESS = "meter"
+"""Name of the device of a log that doesn't say what it measures."""
+
 MOST_W = 1e6
 """No device draws a megawatt."""
 

@@ -11,16 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis.imported_recording import NO_COMMON_TIME
+from jouletrace.analysis.monitor import MAY_COUNT_TWICE
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.extent import TIMES, Extent, extent
+from jouletrace.formats.importers.log import NAMELESS
 from jouletrace.formats.importers.logged_twice import ANONYMOUS, leave_out_logged_twice
 from jouletrace.formats.importers.power_sensor import describe_joined
 from jouletrace.formats.importers.registry import importer
 from jouletrace.formats.importers.stamps import zone_of
 from jouletrace.formats.importers.window import cut
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
+from jouletrace.run.channels import POWER
 from jouletrace.wing import kind_of
 
 CORRELATIONS_OF_A_FILE = 1 << 52
@@ -58,6 +61,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         for kind in dict.fromkeys(filter(None, (kind_of(run.workload) for run in runs))):
             kind.join([run for run in runs if kind_of(run.workload) is kind])
         again = leave_out_logged_twice(runs, paths)
+        _warn_of_two_meters(runs, paths)
         for name in tables.TABLES:
             setattr(first, name, join(name, [run.table(name) for run in runs if len(run.table(name))]))
         if again:  # parts of one record, in the order of time: a step back within it would be one of the clock
@@ -152,6 +156,24 @@ def _without_rows(run: Run) -> set[str]:
     if "match" not in about(run):
         return set()
     return {device.id for device in run.devices} - set(run.spans["device"].unique().to_pylist())
+
+
+def _warn_of_two_meters(runs: list[Run], paths: list[str]) -> None:
+    """Say of a file that doesn't name what it measures that this may be what a device of another file draws, too."""
+    meters = [
+        (run, path, device)
+        for run, path in zip(runs, paths, strict=True)
+        for device in run.devices
+        if run.channel(device.id, POWER) is not None
+    ]
+    for run, path, meter in meters:
+        for other, other_path, device in meters:
+            if meter.name == NAMELESS and device.id != meter.id and extent(run).touches(extent(other)):
+                text = (
+                    f"{path} doesn't say what it measures, which may be what {device.name} of {other_path} draws, too"
+                )
+                runs[0].warn(MAY_COUNT_TWICE, f"{text}: they aren't added up")
+                return
 
 
 def _may_be_one(anonymous: DeviceInfo, known: DeviceInfo) -> bool:

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.delimited import Delimited
+from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.table_headings import find_columns, quantities
 from jouletrace.run.names import cut
 
@@ -61,8 +64,17 @@ def joined_rows(path: Path, table: Delimited, mapping: Mapping[str, str]) -> Del
         row[column] = cells[value]
     for row in rows:
         row.extend([""] * (len(header) + len(columns) - len(row)))
+    if meaning.time is not None:
+        order = _in_time([row[keys[0]] for row in rows])
+        rows, first = [rows[k] for k in order], [first[k] for k in order]
     lines, times = [table.lines[number] for number in first], [table.times[number] for number in first]
     return replace(table, header=[*header, *columns], rows=rows, lines=lines, times=times, places=[0] * len(rows))
+
+
+def _in_time(cells: list[str]) -> list[int]:
+    """The order of rows by their times, where all have one: an export lists series one after another."""
+    stamps = read_stamps(cells, "UTC")
+    return np.argsort(stamps.time_ns, kind="stable").tolist() if stamps.valid.all() else list(range(len(cells)))
 
 
 def _metric_column(table: Delimited) -> tuple[int | None, int | None]:

@@ -27,7 +27,7 @@ from jouletrace.formats.importers.delimited import (
     time_between_rows,
     with_devices,
 )
-from jouletrace.formats.importers.log import MOST_W, Log, is_power
+from jouletrace.formats.importers.log import MOST_W, NAMELESS, Log, is_power
 from jouletrace.formats.importers.metric_rows import joined_rows
 from jouletrace.formats.importers.power_sensor import METER
 from jouletrace.formats.importers.stamps import Stamps, read_stamps
@@ -404,7 +404,7 @@ def _device(log: Log, roles: TableColumns, cells: Sequence[str], number: str, na
     if not (uuid or number or host):
         index = 0
     plain = uuid if known else f"imported:{uuid or number or (host if not instance else '') or 0}"
-    words = [f"device {number or uuid or host}" if (number or uuid or host) else "meter"]
+    words = [f"device {number or uuid or host}" if (number or uuid or host) else NAMELESS]
     words += [f"of {host}"] if host and (number or uuid) else []
     words += [f"MIG {instance}"] if instance else []
     kind = "mig" if instance else "gpu" if index is not None or known else "meter"

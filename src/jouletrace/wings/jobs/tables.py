@@ -149,7 +149,7 @@ def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Headings, and the cells of each row with its line; of columns of fixed widths, as ``sacct`` prints without -P."""
     lines = text.splitlines()
     if text.startswith(":::MLLOG"):
-        return ["name", "start", "end"], list(_loadgen(lines))
+        return ["name", "start", "end"], _loadgen(lines)
     at = next((n for n, line in enumerate(lines[1:30], 1) if re.fullmatch(r"\s*-{2,}(\s+-{2,})*\s*", line)), None)
     if at is not None:
         spans = [match.span() for match in re.finditer(r"-+", lines[at])]
@@ -166,21 +166,19 @@ def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return header, [(n, [*row, *[""] * (len(header) - len(row))]) for n, row in rows[1:]]
 
 
-def _loadgen(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The run that MLPerf's rules take the power of, as a row with its line; one without an end runs still."""
-    start, began = "", 0
+def _loadgen(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
+    """Runs that MLPerf's rules take the power of, as rows with their lines; of one that didn't end, no time."""
+    runs: list[tuple[int, list[str]]] = []
     for n, line in enumerate(lines, 1):
         if at := _TIMED.search(line):
             time = f"{at[4]}-{at[2]}-{at[3]} {at[5]}"
             if at[1] == "begin":
-                if start:
-                    yield began, ["MLPerf run", start, "never"]
-                start, began = time, n
-            elif start:
-                yield began, ["MLPerf run", start, time]
-                start = ""
-    if start:
-        yield began, ["MLPerf run", start, ""]
+                runs.append((n, ["MLPerf run", time, "never"]))
+            elif runs:
+                runs[-1][1][2] = time
+        elif runs and '"result_validity", "value": "INVALID"' in line:
+            runs[-1][1][0] = "MLPerf run, invalid"
+    return runs
 
 
 def _columns(header: Sequence[str], path: Path) -> dict[str, int]:

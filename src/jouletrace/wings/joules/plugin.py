@@ -56,13 +56,16 @@ class Suite:
                 from jouletrace.comparing import parse
 
                 list(map(parse, self.checks))
-        except BadInputError as error:  # before tests run for hours
+            for folder in filter(None, (self._save, self._summary and self._summary.parent)):
+                folder.mkdir(parents=True, exist_ok=True)
+        except (BadInputError, OSError) as error:  # before tests run for hours
             raise pytest.UsageError(str(error).replace("--fail-if", "--joules-fail")) from None
         if compare and not self._before:
             raise pytest.UsageError(f"--joules-compare {compare}: no Runs there; --joules-save FOLDER writes them")
         if self.checks and compare is None:
             raise pytest.UsageError("--joules-fail: name the Runs to compare with: --joules-compare FOLDER")
         self.runs: dict[str, jt.Run] = {}
+        self.block = ""  # the name of the one that is being measured
         self.table: Table | None = None
         self.failed = False
 
@@ -70,7 +73,6 @@ class Suite:
         """Add a Run, and write it where ``--joules-save`` says."""
         words, path = re.sub(r"[^\w.=-]+", "-", name).strip("-")[-_LONGEST:], name
         if self._save:
-            self._save.mkdir(parents=True, exist_ok=True)
             places = (self._save / f"{words}-{number}.zip" for number in count(1))
             free = next(file for file in places if not file.exists())
             path = run.save(str(free))
@@ -132,8 +134,12 @@ class Joules:
         """
         of, device = self._begin(name)
         given = {"device": None if device == "auto" else device, "kernels": False}
-        with jt.record(of, **{**given, **options}) as recording:
-            yield recording
+        self._suite.block = of
+        try:
+            with jt.record(of, **{**given, **options}) as recording:
+                yield recording
+        finally:
+            self._suite.block = ""
         if recording.run is None:
             raise BadInputError(f"joules: {of} is within another recording: measure one block at a time")
         self._suite.keep(of, recording.run)
@@ -146,6 +152,8 @@ class Joules:
         of = f"{self._test} {name}".rstrip()
         if os.environ.get("PYTEST_XDIST_WORKER"):
             raise BadInputError("joules: tests that run beside one another take each other's energy: run without -n")
+        if self._suite.block:
+            raise BadInputError(f"joules: {of} is within the block {self._suite.block}: measure one thing at a time")
         if of in self._suite.runs:
             raise BadInputError(f"joules: {of} is measured already: name=... names what else a test measures")
         settings = ProfileSettings(device=self._suite.device)

@@ -193,6 +193,10 @@ def _is_there(row: Mapping[str, str], energy: str) -> bool:
 def _pue(row: Mapping[str, str], left: Left, line: int) -> float:
     """The factor of the data centre by which CodeCarbon multiplied each energy; 1 where a file has none."""
     if "pue" not in row:
+        if row.get("task_name") and row.get("codecarbon_version", "").partition(".")[0] not in ("1", "2"):
+            left.add(
+                "pue_unknown", "rows of tasks state no PUE: energies contain it if one was set", place=f"line {line}"
+            )
         return 1.0
     pue = left.number(row["pue"], ".", f"line {line}, column pue")
     if pue is None or pue <= 0:

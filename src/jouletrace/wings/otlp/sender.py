@@ -65,7 +65,7 @@ class Sender:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInputError(f"--otlp {url!r}: write the URL of a collector, such as http://127.0.0.1:4318")
+            raise BadInputError(f"{url!r}: write the URL of a collector, such as http://127.0.0.1:4318")
         self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_PATH}"
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

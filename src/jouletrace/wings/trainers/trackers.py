@@ -54,7 +54,8 @@ def _figures(source: Recording | Run) -> dict[str, float]:
         now = source.now()
         return prefixed({"energy_j": now.energy_j, "power_w": now.power_w}, now.simulated)
     run, split = (source.run, source.split) if isinstance(source, Recording) else (source, None)
-    assert run is not None
+    if not isinstance(run, Run):
+        raise BadInputError(f"log_to: give a recording of jt.record or a Run, not a {type(source).__name__}")
     figures: dict[str, float | None] = {
         name: value for name, value in totals(run, split).items() if name not in ("energy_j", "power_w")
     }
