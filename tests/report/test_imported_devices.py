@@ -49,6 +49,32 @@ def test_power_from_another_file_is_a_reading(workspace, capsys):
     assert "no reading of power" not in words
 
 
+@pytest.mark.parametrize("of_other", ["index,uuid,power_w\n", "gpu,power_w\n"])
+def test_one_gpu_in_logs_of_two_tools_is_not_added_to_itself(workspace, capsys, of_other):
+    stamps = [f"2026/08/24 22:19:{k:02d}.000" for k in range(10)]
+    head, cells = ("timestamp,index,uuid,power.draw [W]", "0,GPU-1,200.00 W")
+    (workspace / "a.csv").write_text("\n".join([head, *(f"{stamp},{cells}" for stamp in stamps)]) + "\n")
+    other = "1,GPU-2,100.0" if "uuid" in of_other else "gpu0,200.0"
+    (workspace / "b.csv").write_text(f"time,{of_other}" + "".join(f"{stamp},{other}\n" for stamp in stamps))
+    words = " ".join(command(capsys, "import", "a.csv", "b.csv", "-o", "both").out.split())
+    assert ("they aren't added up" in words) == ("uuid" not in of_other)
+    assert ("300.0" in words) == ("uuid" in of_other)
+
+
+def test_a_row_of_the_total_is_no_device(said):
+    words, _ = said(
+        table("gpu,power_w", [cells for _ in range(10) for cells in (("gpu0", 100), ("gpu1", 200), ("total", 300))])
+    )
+    assert "2 devices together" in words
+    assert "300.0" in words
+
+
+def test_rows_at_the_end_without_a_reading_are_stated(said):
+    words, _ = said(table("power_w", [(200,)] * 40 + [("",)] * 60))
+    assert "rows of 60 s at the ends hold no reading" in words
+    assert "trust: with care" in words
+
+
 def test_a_meter_that_may_see_a_gpu_of_another_file_is_not_added_to_it(workspace, capsys):
     head = SMI.replace("index", "index, uuid")
     (workspace / "gpu.csv").write_text(smi([(k, "0, GPU-1, NVIDIA A100, 200.00 W, 97 %") for k in range(10)], head))
@@ -57,7 +83,7 @@ def test_a_meter_that_may_see_a_gpu_of_another_file_is_not_added_to_it(workspace
     )
     words = " ".join(command(capsys, "import", "gpu.csv", "server.csv", "-o", "both").out.split())
     assert "energy unknown: one device may measure what another draws, too" in words
-    assert "server.csv doesn't say what it measures" in words
+    assert "meter of server.csv" in words
     assert "trust: with care" in words
     whole = json.loads(command(capsys, "show", "both", "--json").out)["model"]["energy_j"]["total"]
     assert (whole["value"], whole["reason"]) == (None, "may_count_twice")

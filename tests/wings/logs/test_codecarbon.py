@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from commands import command
+from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import read_files
 
 KWH = 3.6e6
@@ -242,3 +243,10 @@ def test_tasks_state_no_pue_which_their_energies_may_contain(tmp_path):
     run = read_files([write(tmp_path / "tasks.csv", *rows, without=("pue",))])
     assert "pue_unknown" in codes(run)
     assert "pue_unknown" not in codes(read_files([write(tmp_path / "whole.csv", *rows)]))
+
+
+def test_commas_of_a_spreadsheet_are_refused(tmp_path):
+    path = write(tmp_path / "e.csv", tracked(0, 600.5))
+    path.write_text(path.read_text().replace(",", ";").replace(".", ","))
+    with pytest.raises(BadInputError, match="numbers with commas, which CodeCarbon doesn't write"):
+        read_files([path])

@@ -22,6 +22,9 @@ _NUMERIC = re.compile(
     r"[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d{1,3})?\s*[a-zA-Z%°/]{0,5}$|"
     r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|\d{1,2}:\d{2}(:\d{2}|\s*[APap]\.?[Mm])"
 )
+_TOTAL = re.compile(r"total|sum|all", re.I)
+"""What a column of devices names that is none."""
+
 _ANNOTATIONS = ("#group", "#datatype", "#default")
 """How the lines begin that InfluxDB writes above each table."""
 
@@ -193,6 +196,10 @@ def with_devices(table: Delimited, columns: Collection[int], left: Left) -> Deli
     A row without is of the only device that others name; where they name several, it is left out.
     """
     of_rows = [tuple(row[column] for column in columns) for row in table.rows]
+    single = [not any(map(_TOTAL.fullmatch, cells)) for cells in of_rows]
+    if any(single) and not all(single):
+        left.add("other_lines", "rows hold the total of the others", single.count(False))
+        return with_devices(only_rows(table, single), columns, left)
     named = [any(not is_blank(cell) for cell in cells) for cells in of_rows]
     devices = {cells for cells, there in zip(of_rows, named, strict=True) if there}
     if all(named) or not devices:

@@ -36,6 +36,9 @@ MOST_W = 1e6
 _MOST = {"W": MOST_W, "MHz": 1e6, "Cel": 1e3, "%": 1e6}
 """Readings beyond these are no readings, by the unit of their channel."""
 
+_EMPTY, _EMPTY_ROWS = 0.02, 10
+"""Share of the time, and rows, from which on it is stated that rows at the ends hold nothing."""
+
 LIMIT = "power_limit_w"
 _LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
@@ -214,6 +217,7 @@ class Log:
         if not len(run.samples):
             raise BadInputError(f"{self._path}: not one row has a time and a reading{self.left.first()}")
         self.left.warn(run)
+        _warn_of_empty_ends(run, stamps.time_ns[stamps.valid])
         return run
 
     def _stamps(self, what: str, unit: str) -> Stamps:
@@ -365,6 +369,15 @@ class Log:
 def is_power(channel: str) -> bool:
     """True if a channel is a power that a device draws, no limit of it."""
     return channel.endswith("_w") and _LIMIT.search(channel) is None
+
+
+def _warn_of_empty_ends(run: Run, time_ns: Ints) -> None:
+    """State how long rows at the ends of a log, which has rows at ``time_ns``, hold no reading at all."""
+    read = run.samples["time_ns"].to_numpy()
+    empty_s, whole_s = (np.ptp(time_ns) - np.ptp(read)) / 1e9, np.ptp(time_ns) / 1e9
+    if empty_s > _EMPTY * whole_s and len(time_ns) > _EMPTY_ROWS:
+        text = f"of {whole_s:.4g} s, rows of {empty_s:.4g} s at the ends hold no reading: they are in no figure"
+        run.warn("ends_without_power", text)
 
 
 def _note_limit(device: DeviceInfo, channel: str, value: Floats) -> None:

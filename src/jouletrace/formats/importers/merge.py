@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -159,21 +160,29 @@ def _without_rows(run: Run) -> set[str]:
 
 
 def _warn_of_two_meters(runs: list[Run], paths: list[str]) -> None:
-    """Say of a file that doesn't name what it measures that this may be what a device of another file draws, too."""
+    """Say of the first two files that nothing distinguishes the device of one from that of the other."""
     meters = [
         (run, path, device)
         for run, path in zip(runs, paths, strict=True)
         for device in run.devices
         if run.channel(device.id, POWER) is not None
     ]
-    for run, path, meter in meters:
-        for other, other_path, device in meters:
-            if meter.name == NAMELESS and device.id != meter.id and extent(run).touches(extent(other)):
-                text = (
-                    f"{path} doesn't say what it measures, which may be what {device.name} of {other_path} draws, too"
-                )
-                runs[0].warn(MAY_COUNT_TWICE, f"{text}: they aren't added up")
-                return
+    for (run, path, device), (other, other_path, of_other) in combinations(meters, 2):
+        if run is not other and not _differ(device, of_other) and extent(run).touches(extent(other)):
+            text = f"{device.name} of {path} may be, or hold, what {of_other.name} of {other_path} is"
+            runs[0].warn(MAY_COUNT_TWICE, f"{text}: they aren't added up; log the UUID in both, or import each alone")
+            return
+
+
+def _differ(one: DeviceInfo, other: DeviceInfo) -> bool:
+    """True if ids, hosts, numbers or kinds of two devices say that they are two."""
+    numbers = {one.index, other.index}
+    return (
+        one.id == other.id
+        or not (one.id.startswith(ANONYMOUS) or other.id.startswith(ANONYMOUS))
+        or bool(one.host and other.host and one.host != other.host)
+        or (NAMELESS not in (one.name, other.name) and (one.kind != other.kind or len(numbers - {None}) == 2))
+    )
 
 
 def _may_be_one(anonymous: DeviceInfo, known: DeviceInfo) -> bool:

@@ -293,7 +293,7 @@ def _decimal(table: Delimited, meaning: TableColumns, log: Log) -> str:
     # because the comma is their decimal sign.
     if all("," in text for text in texts) and table.delimiter == ";":
         sign = ","
-    elif table.delimiter == ",":
+    elif table.delimiter == "," and not any("," in text for text in texts):
         return sign
     assumed = "comma" if sign == "," else "point"
     text = f"numbers such as {texts[0]} are ambiguous in their decimal sign: {assumed} was assumed"
@@ -400,7 +400,7 @@ def _device(log: Log, roles: TableColumns, cells: Sequence[str], number: str, na
     host, uuid, instance = "/".join(filter(None, facts[HOST])), "".join(facts[UUID]), "".join(facts[INSTANCE])
     number = number or "".join(facts[NUMBER])
     known = uuid.upper().startswith(("GPU-", "MIG-"))
-    index = gpu_number(number)
+    index = gpu_number(re.sub(r"(?i)^gpu[ _#-]?", "", number))
     if not (uuid or number or host):
         index = 0
     plain = uuid if known else f"imported:{uuid or number or (host if not instance else '') or 0}"

@@ -141,6 +141,9 @@ def _rows(path: Path, left: Left, of_file: str) -> dict[str, _Found]:
     used = {*_METRICS, *_IDS, *_FACTS, *_MACHINE, *_ALIKE, "timestamp", "task_name", "pue"}
     unused = [name for name in names if name and name not in used]
     left.add("unknown_columns", f"columns were left out ({', '.join(unused)[:120]})", len(unused))
+    numbers = [row[name] for row, _ in rows.values() for name in (*_METRICS, "pue") if name in row]
+    if any("," in cell for cell in numbers):
+        raise BadInputError(f"{path}: numbers with commas, which CodeCarbon doesn't write: save them with points")
     return {id: _found(row, left, line) for id, (row, line) in rows.items()}
 
 

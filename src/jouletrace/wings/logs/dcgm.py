@@ -292,9 +292,11 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     """
     log = _DcgmLog(path, options)
     text = read_text(path, log.left).lstrip("\ufeff\r\n ")
+    start = 0
     if _DMON.search(text):
         text = _dmon_as_csv(text, log)
-    plain = read_delimited(text, log.left)
+        start = text.find("Entity,")  # behind lines of the shell, or the time of the first block
+    plain = read_delimited(text, log.left, start=max(start, 0))
     table = joined_rows(path, plain, {})
     lower = [name.strip('"').lower() for name in table.header]
     entity = next((i for i, name in enumerate(lower) if name in _ENTITY_COLUMNS), None)
