@@ -78,5 +78,5 @@ def test_a_recording_that_goes_on_has_its_sums_so_far():
 def test_what_is_no_tracker_is_refused(recording):
     with pytest.raises(BadInputError, match="a dict has none of add_scalar"):
         jt.log_to({}, recording)
-    with pytest.raises(BadInputError, match="a recording of jt.record or a Run, not a NoneType"):
+    with pytest.raises(BadInputError, match="not a NoneType"):
         jt.log_to([].append, None)
