@@ -18,7 +18,7 @@ from jouletrace.report import json_schema, render, to_json_object
 from jouletrace.run import Estimate, save, tables
 from jouletrace.run.metrics import ENERGY_CPU, GPUS_AND_HOST
 from jouletrace.stats import expanded
-from make_runs import profile_run, result
+from make_runs import e, profile_run, result
 from places import REPOSITORY
 
 LAYERS = Path(jouletrace.bundled.__file__).parent / "deit-b-64-layers-h200.zip"
@@ -183,6 +183,19 @@ def test_the_gain_of_a_meter_isnt_known(tmp_path):
     run.settings["absolute"] = True
     assert to_json_object(run) == without
     assert "the sensor's gain is not known, and not in it" in " ".join(render([run]).split())
+
+
+def test_the_offset_of_a_figure_is_over_its_own_time(tmp_path):
+    run, time_s = profile_run(), Estimate(6.712e-3, 6.711e-3, 6.713e-3, 12, "windows")
+    step = [result(0, "energy_per_step_j", e(2.0, 0.01)), result(0, "iteration_time_s", time_s)]
+    run.results = tables.from_rows(run.results.to_pylist() + step, "results")
+    save(run, tmp_path / "run")
+    found = shown(tmp_path / "run", "--absolute")["model"]
+    step_j, idle_w = found["other"]["energy_per_step_j"], found["baseline_w"]["context_idle"]
+    assert half(step_j) == pytest.approx(expanded(0.01, [GAIN * 2.0, OFFSET_W * 2.0 / 693.1]))
+    assert half(idle_w) == pytest.approx(expanded(0.8, [GAIN * 125.0, OFFSET_W]))
+    above_j = found["energy_j"]["active_over_context_idle"]
+    assert half(above_j) == pytest.approx(expanded(0.022, [GAIN * above_j["value"]]))
 
 
 def test_two_sides_on_one_gpu_and_what_the_host_took_have_none_of_it(tmp_path):
