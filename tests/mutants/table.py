@@ -33,13 +33,13 @@ MUTANTS = [
         ("offset of one GPU for several", "sensors * OFFSET_W * over", "OFFSET_W * over"),
         ("limits taken for deviations", "Term(source, limit / math.sqrt(3)", "Term(source, limit"),
         ("offset left in energy above idle", "over = 0.0", "over = seconds or 0.0"),
-        ("offset of a power taken over time", '1.0 if metric(name).unit == "W" else seconds', "seconds"),
         ("deviations taken for limits", "[math.sqrt(3) * term.u for", "[term.u for"),
     ),
     *_of(
         "analysis/budget.py",
         ["report/test_absolute.py"],
         ("gain and offset left out of printed intervals", "(expanded(half, _limits(terms)) for half", "(half for half"),
+        ("offset of a power taken over time", '1.0 if metric(name).unit == "W" else seconds', "seconds"),
         ("gain in what other sensors measured", "and name not in (*_OF_OTHERS, *OF_PARTS)", ""),
         ("gain of the host in that of the GPUs", "energy if name == GPUS_AND_HOST else figure.value", "figure.value"),
         (
