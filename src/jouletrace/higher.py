@@ -31,6 +31,11 @@ def of_devices(run: Any, metric: str) -> Any:
     return _named("analysis.facts:of_devices")(run, _named("run.parts:Parts")(run), metric)
 
 
+def with_sensor(run: Any, part: Any) -> Any:
+    """A part with gain and offset of the sensor in its intervals."""
+    return _named("analysis.budget:with_sensor")(run, part)
+
+
 def number_of(run: Any, name: str) -> int:
     """The number of the unit of a Run that has a name or path."""
     found: int = _named("run.parts:number_of")(run, name)

@@ -121,7 +121,7 @@ COMMANDS = (
 
 EXPORTS = ("chrome", "collapsed", "csv", "parquet", "speedscope", "svg", "zip")
 
-_FACTS = ("schema", "kind", "complete", "workload", "device", "simulated", "sensors", "warnings")
+_FACTS = ("schema", "kind", "complete", "absolute", "workload", "device", "simulated", "sensors", "warnings")
 """Sections of a document that hold no figures."""
 _ABOUT = ("n", "method", "of", "budget", "title", "message", "action", "runs")
 """Facts about a figure that aren't figures, words, and places of files."""

@@ -8,13 +8,22 @@ uncertainty is the limit over the square root of 3. The 95 % interval with both 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from jouletrace.analysis.analyse import analysed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.metrics import METRICS, PROGRAM_TIME
-from jouletrace.run.parts import Part, Parts
+from jouletrace.run.metrics import (
+    ENERGY_CPU,
+    ENERGY_MEMORY,
+    ENERGY_SERVER,
+    GPUS_AND_HOST,
+    OF_PARTS,
+    PROGRAM_TIME,
+    metric,
+)
+from jouletrace.run.parts import Part, Parts, Row
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import expanded
 
@@ -23,8 +32,19 @@ OFFSET_W = 3.0
 
 GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
 
-_ABOVE_IDLE = ("energy_per_inference_j", "energy_work_j")
-"""Energies beyond idle power, beside those that are called active."""
+_ABOVE_IDLE = (
+    *("energy_per_inference_j", "energy_work_j", "power_difference_w", "power_busy_w"),
+    *("energy_prompt_token_j", "energy_output_token_j"),
+)
+"""Figures beyond idle power, beside energies that are called active: the offset is in both, and cancels."""
+
+_OF_OTHERS = (ENERGY_CPU, ENERGY_MEMORY, ENERGY_SERVER)
+"""Energies that other sensors measured."""
+
+Figures = TypeVar("Figures", Part, Row)
+
+_OF_SENSOR = ("J", "W", "J/FLOP", "J/B", "1/J")
+"""Units of the figures that the gain of the sensor changes."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +88,7 @@ class Budget:
     @property
     def expanded(self) -> float:
         """Half-width of a 95 % interval of what an ideal meter would read, if the gain is known."""
-        limits = [math.sqrt(3) * term.u for term in self.terms if not term.stated]
-        return expanded(self.figure.half_width or 0.0, limits)
+        return expanded(self.figure.half_width or 0.0, _limits(self.terms))
 
 
 def gain_pct(run: Run, part: Part | None = None) -> float | None:
@@ -88,6 +107,41 @@ def absolute(run: Run, part: Part, metric: str, figure: Estimate, gain: float | 
     if figure.half_width is None or (gain := gain_pct(run, part) if gain is None else gain) is None:
         return None
     return Budget(part.id, part.name, metric, figure, _terms(run, part, metric, figure, gain)).expanded
+
+
+def with_sensor(run: Run, part: Figures) -> Figures:
+    """A part or row with gain and offset in the intervals of its figures; as it is if the gain is unknown.
+
+    Times, ratios, and what other sensors measured stay as they are.
+    """
+    about = part if isinstance(part, Part) else Part(-1, None, "row", "", figures=dict(part.figures))
+    figures, gain = dict(part.figures), gain_pct(run, about)
+    for name, figure in part.figures.items() if gain is not None else ():
+        if metric(name).unit in _OF_SENSOR and name not in (*_OF_OTHERS, *OF_PARTS):
+            figures[name] = absolute_interval(figure, _terms(run, about, name, figure, gain))
+    return replace(part, figures=figures)
+
+
+def absolute_interval(figure: Estimate, terms: Sequence[Term]) -> Estimate:
+    """A figure with all terms in its interval and its budget; each end moves, as that of an interval about its value.
+
+    As it is without an interval.
+    """
+    if figure.value is None or figure.low is None or figure.high is None:
+        return figure
+    low, high = (expanded(half, _limits(terms)) for half in (figure.value - figure.low, figure.high - figure.value))
+    budget = {term.source: term.u for term in terms} if figure.budget else {}
+    return replace(figure, low=figure.value - low, high=figure.value + high, budget=budget)
+
+
+def _limits(terms: Iterable[Term]) -> list[float]:
+    return [math.sqrt(3) * term.u for term in terms if not term.stated]
+
+
+def unseen(value: float, gain: float, offset_j: float) -> tuple[Term, ...]:
+    """What no software sees of a figure: a gain of at most so many percent, and an offset in the figure's unit."""
+    limits = {GAIN.format(gain): abs(value) * gain / 100, OFFSET.format(OFFSET_W): offset_j}
+    return tuple(Term(source, limit / math.sqrt(3), stated=False) for source, limit in limits.items())
 
 
 def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
@@ -124,23 +178,21 @@ def are_stored(parts: Parts) -> bool:
     return any(figure.budget for part in parts.rows() for figure in part.figures.values())
 
 
-def _terms(run: Run, part: Part, metric: str, figure: Estimate, gain: float | None = None) -> tuple[Term, ...]:
+def _terms(run: Run, part: Part, name: str, figure: Estimate, gain: float | None = None) -> tuple[Term, ...]:
     """The stated terms of a figure, and what no software sees."""
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     gain = gain_pct(run, part) if gain is None else gain
-    seconds = part.get("time_s" if part.id != MODEL_UNIT else PROGRAM_TIME).value
-    sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
-    power = part.get("power_w").value
-    if power and (metric.startswith("energy_per_") or seconds is None):  # of a part of the time, or in an older Run
-        seconds = abs(figure.value or 0.0) / power
-    over = 1.0 if METRICS[metric].unit == "W" else seconds or 0.0
-    if "_active_" in metric or metric in _ABOVE_IDLE:  # the baseline has the same offset
-        over = 0.0
-    stated = [Term(source, u, stated=True) for source, u in figure.budget.items()]
+    stated = tuple(Term(source, u, stated=True) for source, u in figure.budget.items())
     if gain is None:
-        return tuple(stated)
-    unseen = {
-        GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),
-        OFFSET.format(OFFSET_W): sensors * OFFSET_W * over / math.sqrt(3),
-    }
-    return (*stated, *(Term(source, u, stated=False) for source, u in unseen.items()))
+        return stated
+    energy, power = part.get("energy_total_j").value, part.get("power_w").value
+    value = abs((energy if name == GPUS_AND_HOST else figure.value) or 0.0)
+    seconds = part.get("time_s" if part.id != MODEL_UNIT else PROGRAM_TIME).value
+    power = power or (energy / seconds if energy and seconds else None)
+    if name != "energy_total_j" or seconds is None:  # of a part of the time, or in an older Run
+        seconds = value / abs(power) if power else 0.0
+    sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
+    over = 1.0 if metric(name).unit == "W" else seconds
+    if "_active_" in name or name in _ABOVE_IDLE:
+        over = 0.0
+    return (*stated, *unseen(value, gain, sensors * OFFSET_W * over))

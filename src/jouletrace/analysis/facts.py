@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from jouletrace.analysis.advice import Advice, advice_of
-from jouletrace.analysis.budget import absolute, gain_pct
+from jouletrace.analysis.budget import OFFSET_W, absolute, gain_pct
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions, first
 from jouletrace.analysis.iterations import per_iteration
@@ -64,6 +64,8 @@ class Facts:
     # Half-widths with gain and offset of the sensors, in J, of the figures that may be stated first, by id and metric;
     # ``together`` counts as the whole's
     absolute_j: Mapping[tuple[int, str], float | None]
+    sensor: tuple[float, float] | None = None  # limits of gain, %, and offset, W, if printed intervals have them
+    printed: Facts | None = None  # the same with these in all intervals
 
     @property
     def together(self) -> Estimate:
@@ -137,6 +139,22 @@ def _together(each: Sequence[Estimate], holes_of: Sequence[float]) -> Estimate:
     return replace(widened(whole, Z95 * math.sqrt(max(more, 0.0))), budget=budget)
 
 
+def _with_sensor(run: Run, parts: Parts, facts: Facts) -> Facts:
+    change = parts.change
+    if change is None or (gain := gain_pct(run)) is None:
+        return facts
+    of_all = {PROGRAM_TIME: facts.of_known["time_s"], "power_w": facts.of_known["power_w"], **parts.whole.figures}
+
+    def figures(some: Mapping[str, Estimate]) -> Mapping[str, Estimate]:
+        wide = change(replace(parts.whole, figures={**of_all, **some})).figures
+        return {name: wide[name] for name in some}
+
+    advice = [replace(rule, energy=figures({"energy_saved_j": rule.energy})["energy_saved_j"]) for rule in facts.advice]
+    there, every = figures(facts.of_known), figures(facts.of_devices)
+    facts = replace(facts, sensor=(gain, OFFSET_W))
+    return replace(facts, printed=replace(facts, of_known=there, of_devices=every, advice=advice, absolute_j={}))
+
+
 def facts_of(run: Run, parts: Parts) -> Facts:
     """The facts of a Run, whose figures ``parts`` holds."""
     checks = outcomes(run, parts)
@@ -144,7 +162,7 @@ def facts_of(run: Run, parts: Parts) -> Facts:
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
     together = {metric: of_known(run, parts, metric) for metric in _TOGETHER}
     times, _ = per_iteration(run, "time_s")
-    return Facts(
+    facts = Facts(
         checks,
         first(checks.conditions),
         checks.conditions,
@@ -164,3 +182,4 @@ def facts_of(run: Run, parts: Parts) -> Facts:
         frozenset(load.name for load in parts.units("load") if doubts(run, load.name)),
         _absolute_j(run, parts, together[_FIRST[0]]),
     )
+    return _with_sensor(run, parts, facts)

@@ -44,6 +44,7 @@ def import_(
         typer.Option("--from", metavar="TIME", help="Keep the readings of a log from then on: a time, or its seconds."),
     ] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Keep those up to then.")] = None,
+    absolute: options.Absolute = False,
     price: options.KeptPrice = None,
     carbon: options.KeptCarbon = None,
     verbose: options.Verbose = False,
@@ -73,11 +74,18 @@ def import_(
     if output is not None:
         check_free(output)
     with bounded(files):
-        _import(files, chosen, output, given, json=json, verbose=verbose)
+        _import(files, chosen, output, given, json=json, verbose=verbose, absolute=absolute)
 
 
 def _import(
-    files: list[Path], chosen: dict[str, Any], output: Path | None, given: Tariff, *, json: bool, verbose: bool
+    files: list[Path],
+    chosen: dict[str, Any],
+    output: Path | None,
+    given: Tariff,
+    *,
+    json: bool,
+    verbose: bool,
+    absolute: bool,
 ) -> None:
     """Read, save and print."""
     from jouletrace.formats.importers import import_files
@@ -99,7 +107,8 @@ def _import(
     except BadInputError:
         remove_own(target)
         raise
-    asked = chosen["latency_s"] is not None or has_recording(run)
+    run.settings |= {"absolute": absolute}  # which isn't saved
+    asked = absolute or chosen["latency_s"] is not None or has_recording(run)
     facts = {"schema": 1, "run": str(saved), **_facts(run)}
     if json:
         report = {"report": to_json_object(run, tariff=given)} if asked or tariff_of(run, given) is not None else {}

@@ -75,6 +75,7 @@ def monitor(
         str | None,
         typer.Option(metavar="[SOCKET]", help="Ask the kubelet which pod holds which GPU: energy of each pod."),
     ] = None,
+    absolute: options.Absolute = False,
     price: options.KeptPrice = None,
     carbon: options.KeptCarbon = None,
     no_context: options.NoContext = False,
@@ -160,6 +161,7 @@ def monitor(
             to=sys.stderr if streaming else None,
             verbose=verbose,
             tariff=given,
+            absolute=absolute,
         )
 
 

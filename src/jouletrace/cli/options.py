@@ -31,6 +31,7 @@ Top = Annotated[int | None, typer.Option("--top", min=1, help="Only the N rows w
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print all figures, sensors, conditions and checks below the verdict.")
 ]
+Absolute = Annotated[bool, typer.Option("--absolute", help="Gain and offset of the sensor in intervals.")]
 Price = Annotated[
     str | None,
     typer.Option(

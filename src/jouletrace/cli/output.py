@@ -53,6 +53,7 @@ def print_runs(
     tariff: Tariff | None = None,
     advice: bool = True,
     files: Sequence[str] = (),
+    absolute: bool = False,
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout by default.
 
@@ -70,6 +71,7 @@ def print_runs(
         tariff: What a kWh costs and emits.
         advice: Say what could save energy.
         files: Name of each Run's file.
+        absolute: Intervals have gain and offset of the sensor in them, which no Run keeps.
 
     Raises:
         BadInputError: If there is no such format.
@@ -78,6 +80,8 @@ def print_runs(
 
     if detail is None:
         detail = report.default_detail(runs[0]) if len(runs) == 1 else "model"
+    for run in runs if absolute else ():
+        run.settings["absolute"] = True
     sink = to or sys.stdout
     text = report.render(
         runs,

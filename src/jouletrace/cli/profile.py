@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Annotated
 
@@ -27,6 +28,7 @@ def profile(
     workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; shows the spread within and between them.")] = 1,
     on: options.On = None,
+    absolute: options.Absolute = False,
     price: options.KeptPrice = None,
     carbon: options.KeptCarbon = None,
     output: options.Output = None,
@@ -52,12 +54,14 @@ def profile(
 
     form, advised = check_form(form, json), options.is_advised(advice)
     given, there = options.tariff(price, carbon), cluster(on, settings.device)
+    show_run = partial(print_runs, form=form, detail=settings.detail, top=top, verbose=verbose, absolute=absolute)
+    show_run = partial(show_run, tariff=given, advice=advised)
     if there is None and settings.backend in (engines := registered("engines")):
         profile_engine = import_module(engines[settings.backend]).profile_engine
         with Destination(output, workload.rpartition("/")[2], tariff=given) as destination:
             run = profile_engine(workload, settings, destination.folder, typed=command_line(), say=say)
             destination.done(run, more=form == "table" and not verbose)
-            print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, tariff=given, advice=advised)
+            show_run([run])
         return
     with quiet_output():
         resolved = resolve(workload)
@@ -79,7 +83,7 @@ def profile(
                 run = profile_workload(resolved, settings, folder=folder, command=typed, progress=progress)
         if tally is None or tally.ended_by is None:
             destination.done(run, more=form == "table" and not verbose)
-        print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose, tariff=given, advice=advised)
+        show_run([run])
     if tally is not None:  # outside, where what there is of repeats is kept whatever ended them
         conclude(tally, folder, "runs")
 

@@ -40,6 +40,7 @@ def run(
         ),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Print power, energy and what runs, every 2 s.")] = False,
+    absolute: options.Absolute = False,
     price: options.KeptPrice = None,
     carbon: options.KeptCarbon = None,
     no_context: options.NoContext = False,
@@ -80,7 +81,7 @@ def run(
             folder=destination.folder,
         )
         destination.done(made, more=form == "table" and not verbose)
-        print_runs([made], form=form, top=top, verbose=verbose, tariff=given, advice=advised)
+        print_runs([made], form=form, top=top, verbose=verbose, tariff=given, advice=advised, absolute=absolute)
 
 
 FIRST_S = 30.0

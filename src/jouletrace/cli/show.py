@@ -50,6 +50,7 @@ def show(
             "--budget", help="What the uncertainty of energy and power consists of, and of the --top largest rows."
         ),
     ] = False,
+    absolute: options.Absolute = False,
     price: options.KeptPrice = None,
     carbon: options.KeptCarbon = None,
     advice: options.Advice = "brief",
@@ -70,7 +71,7 @@ def show(
     from jouletrace.run.parts import Parts
 
     form, given, advised = check_form(form, json), options.tariff(price, carbon), options.is_advised(advice)
-    of_runs = len(runs) > 1 or detail or top or verbose or by or budget or price or carbon
+    of_runs = len(runs) > 1 or detail or top or verbose or by or budget or absolute or price or carbon
     if not of_runs and (result := result_in(Path(runs[0]), form, colour=sys.stdout.isatty())):
         put(result[0].rstrip("\n"))
         say(f"its Runs: jouletrace show {quoted(result[1])}")
@@ -82,6 +83,7 @@ def show(
         if budget or detail or verbose or price or carbon or len(runs) > 1:
             raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
         run = load(runs[0])
+        run.settings |= {"absolute": absolute}
         if kernels_command := _of_kernels(run, runs[0]):
             raise BadInputError(
                 f"--by {by}: the kernels of a recording are a Run of their own: {kernels_command} --by {by}"
@@ -111,6 +113,7 @@ def show(
         tariff=given,
         advice=advised,
         files=names_of(runs),
+        absolute=absolute,
     )
     for run, path in zip(shown, runs, strict=True):
         if kernels_command := _of_kernels(run, path):
@@ -141,16 +144,22 @@ def _levels(by: str) -> list[str]:
 
 def _print_by(run: Run, levels: Sequence[str], form: str, top: int | None) -> None:
     """The energy of a Run by levels."""
-    from jouletrace.analysis.checks import outcomes
+    from jouletrace.analysis.budget import with_sensor
     from jouletrace.analysis.divided import divided
+    from jouletrace.analysis.facts import facts_of
     from jouletrace.report.by import render
     from jouletrace.report.trust import lines
+    from jouletrace.report.verdict import beyond_readings
     from jouletrace.run.parts import Parts
 
     if len(run.activity) and not len(run.divided):
         say(f"an older version made this Run and stored no division: {_SOLVED}")
     rows = divided(run, levels, 20 if top is None and form == "table" else top)
-    put(render(run, rows, levels, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
+    run_facts = facts_of(run, Parts(run))
+    words = beyond_readings(run_facts)
+    rows = [with_sensor(run, row) for row in rows] if words else rows
+    remarks = [*([f"± {words}"] if words else []), *lines(run_facts.checks)]
+    put(render(run, rows, levels, form, remarks, absolute=bool(words)).rstrip("\n"))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:

@@ -21,8 +21,16 @@ from jouletrace.words.scale import NBSP
 _HEADINGS = {"op": "operator"}
 
 
-def render(run: Run, listed: Sequence[Row], levels: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
-    """A Run's energy by levels in a format of ``show``; ``remarks`` on trust stand above a table."""
+def render(
+    run: Run,
+    listed: Sequence[Row],
+    levels: Sequence[str],
+    form: str,
+    remarks: Sequence[str] = (),
+    *,
+    absolute: bool = False,
+) -> str:
+    """A Run's energy by levels in a format of ``show``; ``remarks`` stand above a table; CSV says if ``absolute``."""
     kinds = [STEPS[level] for level in levels]
     if form == "json":
         return json_text([run], divided={",".join(kinds): listed})
@@ -62,8 +70,8 @@ def render(run: Run, listed: Sequence[Row], levels: Sequence[str], form: str, re
         rows = [[*row, text] for row, text in zip(rows, remarked, strict=True)]
     table = Table("", columns, rows, [*marks.lines(), *(f"–: {reason(code)}" for code in why)])
     if form == "csv":
-        if run.simulated:
-            table.columns.append(Column("simulated"))
+        for name in ["simulated"] * run.simulated + ["absolute"] * absolute:
+            table.columns.append(Column(name))
             table.rows = [[*row, "true"] for row in table.rows]
         return table.csv()
     title = f"{run.workload.get('name') or run.kind}: energy by {', '.join(heads)}"

@@ -15,14 +15,14 @@ from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import cost_columns, cost_line, priced, tariff_of
 from jouletrace.report.document import Footnotes, NoFootnotes
-from jouletrace.report.facts import methods, remarks
+from jouletrace.report.facts import methods, printed, remarks
 from jouletrace.report.host import host_lines
 from jouletrace.report.kinds import worded
 from jouletrace.report.table import Column, Table
 from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
-from jouletrace.report.verdict import gain_line, verdict
+from jouletrace.report.verdict import beyond_readings, gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import HOST
 from jouletrace.run.metrics import OF_PARTS, PROGRAM_TIME, metric, ordered
@@ -80,7 +80,8 @@ def document(
     text.subtitle += [line for line in (facts.weights(run), facts.when(run)) if line]
     names = ", ".join(facts.counted([device.name for device in run.devices]))
     text.caption = f"{text.title}, on {names}" if names else text.title
-    text.sections = [model_section(run, results, marks)]
+    as_printed, _ = printed(results, run_facts)
+    text.sections = [model_section(run, as_printed, marks)]
     shown, hidden = levels_shown(results, detail), list[str]()
     if run.kind == "import":
         if detail != "range" and results.units("kernel"):
@@ -91,7 +92,7 @@ def document(
     if run.kind == "program" and detail == "model":
         shown = [level for level in ("device", "phase", "range", "layer", "kernel") if results.units(level)]
     if (kind := worded(run, results)) is not None:
-        text.sections.insert(0, kind.section(run, results, marks))
+        text.sections.insert(0, kind.section(run, as_printed, marks))
         shown = [level for level in shown if level != kind.LEVEL]
     shown = [level for level in shown if level != results.stated.level]  # its figures stand above
     for level in shown:
@@ -123,9 +124,9 @@ def short(
     text = Document(facts.headline(run))
     text.unfinished = _unfinished(run_facts)
     text.verdict = verdict_lines(run, results, run_facts, tariff, advice=advice)
-    level = _level_of_short(run, results, detail)
+    level, (as_printed, _) = _level_of_short(run, results, detail), printed(results, run_facts)
     if (kind := worded(run, results)) is not None:
-        text.sections = [kind.section(run, results, NoFootnotes(), brief=True)]
+        text.sections = [kind.section(run, as_printed, NoFootnotes(), brief=True)]
         text.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
@@ -136,7 +137,7 @@ def short(
         text.sections = [sensor_section([channel for channel in run.channels if channel.origin == "calibrated"])]
         text.sections = [section for section in text.sections if section.rows]
     elif run.kind == "import" and len(results.stated.figures) > 1 and not results.units("device"):
-        text.sections = [model_section(run, results, NoFootnotes())]  # all that the file states
+        text.sections = [model_section(run, as_printed, NoFootnotes())]  # all that the file states
     if detail != "model" and not results.units(detail):
         text.verdict.append(f"no {TITLES[detail].lower()}: {_why_not(run, detail)}")
     return text.printable()
@@ -181,16 +182,17 @@ def verdict_lines(
 ) -> list[str]:
     """The verdict with what it costs, how far it can be trusted, and advice."""
     costs = cost_line(run, results, run_facts, tariff)
+    as_printed = printed(results, run_facts)
     late = [warning.message for warning in run.warnings if warning.code == "recorded_late"]
     said = [
-        *verdict(run, results, run_facts),
-        *host_lines(run, results),
+        *verdict(run, *as_printed),
+        *host_lines(run, as_printed[0]),
         *late,
         *costs,
         *gain_line(run, results, run_facts),
         *lines(run_facts.checks),
     ]
-    return said + (advised.lines(run_facts.advice, run.kind) if advice else [])
+    return said + (advised.lines(as_printed[1].advice, run.kind) if advice else [])
 
 
 def of_sample(run: Run, results: Parts, run_facts: Facts, tariff: Tariff | None) -> dict[str, Estimate]:
@@ -201,7 +203,8 @@ def of_sample(run: Run, results: Parts, run_facts: Facts, tariff: Tariff | None)
     is_timed = run.kind in ("profile", "program") and results.time.value is not None
     figures = {"time_s": results.time} if is_timed else dict[str, Estimate]()
     if run.kind == "profile":
-        figures["energy_per_sample_j"] = results.get(ENERGY).scaled(1 / (run.workload.get("items") or 1))
+        energy = printed(results, run_facts)[0].get(ENERGY)
+        figures["energy_per_sample_j"] = energy.scaled(1 / (run.workload.get("items") or 1))
     if "latency_s" in results.whole.figures or run_facts.latency["n"]:
         p99 = run_facts.percentiles["p99"] if run_facts.latency["n"] else results.get("latency_p99_s")
         figures |= {"latency_p50_s": results.get("latency_s"), "latency_p99_s": p99}
@@ -245,7 +248,7 @@ def comparison(
     for number, of_run in enumerate(there):
         used, more = tariff_of(of_run[0], tariff), of_sample(*of_run, tariff)
         of_cost = {"tariff": used.given if used else "", "cost is": f"per {pers[number]}"} if is_priced else {}
-        for row, row_figures in _entries(*of_run):
+        for row, row_figures in _entries(of_run[0], *printed(*of_run[1:])):
             of_rows.append({"file": files[number] if files else "", **row, **varied(of_run[0]), **of_cost})
             entries.append({**row_figures, **more})
             tariffs.append(used)
@@ -270,7 +273,9 @@ def comparison(
     columns.add_figures(section, entries, metrics, marks or Footnotes(), beside if brief else ())
     _add_costs(section, entries, tariffs)
     side_by_side.sections = [section]
-    sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
+    sensors = dict.fromkeys(
+        facts.sensor_line(channel, run_facts) for run, _, run_facts in there for channel in facts.power_channels(run)
+    )
     side_by_side.facts = [("Sensor", line) for line in sensors]
     texts: dict[str, list[str]] = {}
     for run, results, run_facts in there:
@@ -280,6 +285,9 @@ def comparison(
         texts.setdefault(methods(run, results, run_facts), []).append(name)
     side_by_side.methods = [
         f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()
+    ]
+    side_by_side.verdict += [
+        f"± {words}" for words in dict.fromkeys(beyond_readings(entry[2]) for entry in there) if words
     ]
     side_by_side.verdict += _cost_said(tariffs, of_rows[0], varying)
     if brief and not profiles and any(run.kind == "profile" for run in runs):
@@ -378,7 +386,7 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
 
 def _facts(run: Run, run_facts: Facts) -> list[tuple[str, str]]:
     """Latency, facts of its kind, sensors, conditions, passed checks, kernels with an operator, another version."""
-    sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
+    sensors = dict.fromkeys(facts.sensor_line(channel, run_facts) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     kind = kind_of(run.workload)
     of_kind = [] if kind is None else kind.facts(run)

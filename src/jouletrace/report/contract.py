@@ -22,6 +22,7 @@ from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import priced, tariff_of
 from jouletrace.report.divisions import as_json, costliest_of, divisions
+from jouletrace.report.facts import printed
 from jouletrace.report.headline import headline
 from jouletrace.report.tariffs import Tariff
 from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
@@ -78,9 +79,10 @@ def to_json_object(
         return figure(estimate, results.measurand(estimate))
 
     first = headline(run, results, run_facts)
-    parts = divisions(run, results)
+    shown, shown_facts = printed(results, run_facts)
+    parts = divisions(run, shown)
     whole, *devices = parts["whole"]
-    parts["whole"] = [replace(whole, figures=run_facts.of_whole(results) if devices else whole.figures), *devices]
+    parts["whole"] = [replace(whole, figures=shown_facts.of_whole(shown) if devices else whole.figures), *devices]
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
     if top is not None:
@@ -93,13 +95,14 @@ def to_json_object(
         "devices": [_device(device, run_facts.conditions_of) for device in run.devices],
         "simulated": run.simulated,
         "trust": trust.to_dict(run_facts.checks),
-        "headline": None if first is None else first.to_dict(stated(first.figure)),
-        "model": _model(results, run_facts, stated),
+        "headline": first and first.to_dict(stated((results.change or replace)(first.part).get(first.metric))),
+        "absolute": run_facts.sensor is not None,
+        "model": _model(shown, shown_facts, stated),
         "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
         "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": run_facts.conditions,
-        "advice": advised.to_list(run_facts.advice, run.kind, stated) if advice else [],
+        "advice": advised.to_list(shown_facts.advice, run.kind, stated) if advice else [],
         "warnings": [warning.to_dict() for warning in (*run_facts.ended, *run_facts.warnings)],
     }
     if compared is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from jouletrace.analysis.facts import facts_of
 from jouletrace.report.content import PROFILE, identity, levels_shown, of_sample, varied
 from jouletrace.report.cost import priced, tariff_of
+from jouletrace.report.facts import printed
 from jouletrace.report.table import Column, Table
 from jouletrace.report.tariffs import Tariff
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -39,6 +40,7 @@ def csv_text(
     about_cost = dict.fromkeys(name for label, _ in rows for name in label if name in _COST)
     columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
     after = [*(["file", *varied(runs[0])] if len(files) > 1 else []), *about_cost]
+    after += ["absolute"] if any("absolute" in label for label, _ in rows) else []
     columns += map(Column, after)
     cells = [
         [
@@ -61,18 +63,20 @@ def _rows(run: Run, detail: str, top: int | None, tariff: Tariff | None) -> Iter
     ranks = {device.id: name for name, device in results.gpus.items()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
     run_facts = facts_of(run, results)
-    whole = run_facts.of_whole(results) if results.units("device") else results.whole.figures
+    shown, shown_facts = printed(results, run_facts)
+    whole = shown_facts.of_whole(shown) if results.units("device") else shown.whole.figures
     about_cost: dict[str, object] = {}
     if (used := tariff_of(run, tariff)) is not None:
         values = (priced(run, results, run_facts)[1] or "Run", used.price, used.currency, used.carbon_g)
         about_cost = dict(zip(_COST, values, strict=True))
+    identified |= {} if run_facts.sensor is None else {"absolute": "true"}
     figures = {**stated, **whole, **of_sample(run, results, run_facts, tariff)}
     yield {**identified, "level": "model", **about_cost}, figures
     levels = levels_shown(results, detail)
     for level in levels:
-        units = (results.units(level) if top is None else results.ranked(level))[:top]
+        units = (shown.units(level) if top is None else shown.ranked(level))[:top]
         if level in ("phase", "layer") and not results.units("length") and not {"op", "kernel"} & set(levels):
-            units = [*units, *results.outside()]  # as its table has them
+            units = [*units, *shown.outside()]  # as its table has them
         for unit in units:
             if unit.id != MODEL_UNIT:
                 gpu = {"device": name} if (name := unit.gpu or ranks.get(unit.id)) else {}

@@ -122,7 +122,13 @@ def power_channels(run: Run) -> list[ChannelInfo]:
     return [channel for channel in channels if channel is not None]
 
 
-def sensor_line(channel: ChannelInfo) -> str:
+def printed(results: Parts, run_facts: Facts) -> tuple[Parts, Facts]:
+    """Parts and facts as they are printed."""
+    changed = results if results.change is None else results.changed(results.change)
+    return changed, run_facts.printed or run_facts
+
+
+def sensor_line(channel: ChannelInfo, run_facts: Facts | None = None) -> str:
     """A sensor in one line: its source, how it behaves in time, what it can't say."""
     parts = [channel.source or channel.name]
     if channel.period_s is not None:
@@ -133,8 +139,12 @@ def sensor_line(channel: ChannelInfo) -> str:
         parts.append("gapless" if channel.gapless else "not gapless")
     parts.append(channel.origin)
     if channel.gain_pct is not None:
-        parts.append(f"gain error ±{channel.gain_pct:g}{NBSP}% not in the intervals")
+        parts.append(f"gain error ±{channel.gain_pct:g}{NBSP}%{_not_in(run_facts)} in the intervals")
     return SEPARATOR.join(parts)
+
+
+def _not_in(run_facts: Facts | None) -> str:
+    return " not" if run_facts is None or run_facts.sensor is None else ""
 
 
 def averaging(channel: ChannelInfo) -> str:
@@ -250,7 +260,7 @@ def methods(run: Run, results: Parts, run_facts: Facts) -> str:
     if gains:
         values = " or ".join(f"±{gain:g}{NBSP}%" for gain in gains)
         error = f"The GPU's own gain error, {values} proportionally,"
-        sentences.append(f"{error} cannot be seen by software and is not in the intervals.")
+        sentences.append(f"{error} cannot be seen by software and is{_not_in(run_facts)} in the intervals.")
     if (origin := run.workload.get("weights") or "").startswith("random"):
         sentences.append(f"The model's weights were {origin}.")
     return " ".join(filter(None, sentences))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -175,7 +175,7 @@ def table(
         shown = [row for unit in shown for row in (unit, *results.causes(cause, unit))]
     section = Table(TITLES[level], *_naming(run, level, shown), id=level)
     figures, meant = distinguished(run, results, shown) if level == "range" else ([part.figures for part in shown], [])
-    _complete(section, shown, figures, names, marks, counted=True)
+    _complete(section, shown, figures, names, marks, results.change, counted=True)
     section.notes += meant
     return section, rest, unattributed
 
@@ -186,10 +186,13 @@ def _complete(
     figures: Sequence[dict[str, Estimate]],
     names: Sequence[str],
     marks: Footnotes,
+    change: Callable[[Part], Part] | None,
     *,
     counted: bool,
 ) -> None:
     """Add what all tables of parts have to rows that name these: on which GPU of several each ran, counts, figures."""
+    if change is not None:
+        figures = [change(replace(part, figures=row)).figures for part, row in zip(units, figures, strict=True)]
     if any(unit.gpu for unit in units):
         section.columns.insert(0, Column("device"))
         section.rows = [[unit.gpu, *row] for unit, row in zip(units, section.rows, strict=True)]
@@ -272,7 +275,7 @@ def layer_table(
         section.columns = [Column("part", long="middle")]
     figures = [{name: estimate for name, estimate in unit.figures.items() if name not in OWN} for unit, *_ in rows]
     names = ordered({name for row in figures for name in row})
-    _complete(section, [unit for unit, *_ in rows], figures, names, marks, counted=False)
+    _complete(section, [unit for unit, *_ in rows], figures, names, marks, results.change, counted=False)
     return section
 
 

@@ -69,6 +69,8 @@ def gain_line(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     of = {results.measurand(estimate) for estimate in energies}
     if not of or run.kind in ("ab", "calibrate"):
         return []
+    if words := beyond_readings(run_facts):
+        return [f"± is of {_measurand(of)}, {words}"]
     first = headline(run, results, run_facts)
     if first is not None and first.beside:
         shown = run.kind != "measure" and any(energy.method != "counter" for energy in energies)  # with a budget
@@ -80,6 +82,13 @@ def gain_line(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     else:
         beyond = "the sensor's gain is not known, and not in it"
     return [f"± is of {_measurand(of)}; {beyond}"]
+
+
+def beyond_readings(run_facts: Facts) -> str:
+    """What intervals have in them beside what readings leave open; "" of those that have nothing else."""
+    if run_facts.sensor is None:
+        return ""
+    return "with the sensor's gain, ±{0}{1:g}{0}%, and offset, ±{0}{2:g}{0}W".format(NBSP, *run_facts.sensor)
 
 
 def _measurand(of: set[str]) -> str:

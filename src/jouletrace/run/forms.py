@@ -79,6 +79,7 @@ class FleetFacts(TypedDict, total=False):
 class Settings(TypedDict, total=False):
     """``Run.settings``: options by name, and what came of them; most fields of ``ProfileSettings`` aren't looked up."""
 
+    absolute: bool
     block: Annotated[int, Meta(gt=0, le=2**62)] | None
     carbon_g_per_kwh: _Number | None
     commands: list[str]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
 
+from jouletrace import higher
 from jouletrace.errors import MOST_NAMED, BadInputError, unknown
 from jouletrace.run.division import divisions_of
 from jouletrace.run.estimate import Estimate
@@ -139,10 +141,14 @@ class Parts:
         whole: The model, or all that was recorded; without figures where only its parts have some.
         gpus: Devices by name ("rank-0"), where the kernels of several were recorded.
         time: Of the whole: that of an iteration, or of all of a program.
+        change: With --absolute, adds gain and offset of the sensor to intervals; None without, and of two sides on one
+            GPU, where they cancel. What is computed from several parts isn't computed from changed ones.
     """
 
     def __init__(self, run: Run) -> None:
         self._of = WORKLOAD if (run.settings.get("repeats") or 1) > 1 else RUN
+        absolute = run.settings.get("absolute") and run.kind not in ("ab", "calibrate")
+        self.change: Callable[[Part], Part] | None = partial(higher.with_sensor, run) if absolute else None
         figures: dict[int, dict[str, Estimate]] = {}
         for row in run.results.to_pylist():
             if row["unit"] is not None and row["metric"] is not None:
@@ -230,6 +236,15 @@ class Parts:
                 if abs(moved_j) > (part.get("energy_total_j").half_width or math.inf):
                     doubtful.append(part)
         return doubtful
+
+    def changed(self, change: Callable[[Part], Part]) -> Parts:
+        """The same parts, each as ``change`` makes it."""
+        parts = copy(self)
+        parts._all, parts._causes = list(map(change, self._all)), list(map(change, self._causes))
+        parts._by_id = {part.id: part for part in parts.all()}
+        parts.whole = parts._by_id.get(MODEL_UNIT) or change(self.whole)
+        parts.gpus = {name: parts._by_id[part.id] for name, part in self.gpus.items()}
+        return parts
 
     def is_top(self, part: Part) -> bool:
         """True if a part lies right below the whole, or below one of its devices."""

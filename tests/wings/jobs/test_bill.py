@@ -9,6 +9,7 @@ import pytest
 
 from commands import command, done
 from covering import fewest
+from jouletrace.stats import expanded
 
 T0 = 1_795_996_800  # 2026-11-30 00:00 UTC
 STEP_S = 5
@@ -108,6 +109,22 @@ def test_cost_and_co2_are_those_of_a_kwh(day):
     assert train["cost"]["value"] == pytest.approx(0.30 * joules["train"] / 3.6e6, rel=0.03)
     assert train["currency"] == "EUR"
     assert train["co2e_g"]["value"] == pytest.approx(400 * joules["train"] / 3.6e6, rel=0.03)
+
+
+def test_gain_and_offset_of_sensors_are_in_intervals_on_demand(day):
+    without, _, _, (log, table) = day
+    found = billed(log, "--jobs", table, "--price", "0.30EUR/kWh", "--carbon", "400g/kWh", "--absolute")
+    assert (without["absolute"], found["absolute"]) == (False, True)
+    for by in ("jobs", "by_user", "by_host", "by_day"):
+        for line, wide in zip(without[by], found[by], strict=True):
+            energy, co2e = wide["energy_j"], wide["co2e_g"]
+            half = (line["energy_j"]["high"] - line["energy_j"]["low"]) / 2
+            limits = [0.05 * energy["value"], 3 * line["gpu_s"]]
+            assert energy["high"] - energy["value"] == pytest.approx(expanded(half, limits))
+            for other, scale in ((co2e, 400 / 3.6e6), (wide["cost"], 0.30 / 3.6e6)):
+                assert other["high"] == pytest.approx(energy["high"] * scale, rel=1e-6)
+    said = " ".join(done("jobs", str(log), "--jobs", str(table), "--absolute").out.split())
+    assert "with gain of the sensors, ± 5 %, and offset, ± 3 W" in said
 
 
 def test_co2_by_the_hour(day, tmp_path):

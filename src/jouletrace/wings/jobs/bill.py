@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jouletrace.analysis.budget import OFFSET_W, absolute_interval, gain_pct, unseen
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import energies, readings
 from jouletrace.arrays import Floats, Ints, Mask
@@ -134,7 +135,8 @@ class Line:
 class JobsBill:
     """Lines of the jobs, of users, hosts and days, and of what is no single job's; of the whole; and what to know.
 
-    ``clocks`` are the seconds by which a host's clock seems to be ahead of that of the jobs.
+    ``clocks`` are the seconds by which a host's clock seems to be ahead of that of the jobs, ``gain_pct`` the limit of
+    the gain of the sensors, which is in the intervals of one that is ``absolute``; None if unknown.
     """
 
     jobs: list[Line]
@@ -143,6 +145,22 @@ class JobsBill:
     holes_s: float = 0.0
     clocks: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    gain_pct: float | None = None
+    absolute: bool = False
+
+    def with_sensors(self) -> JobsBill:
+        """The bill with gain and offset of the sensors in its intervals, if the gain is known: all at one limit."""
+        if (gain := self.gain_pct) is None:
+            return self
+
+        def widened(line: Line) -> Line:
+            joules, grams, offset_j = line.energy.value or 0.0, line.carbon.value or 0.0, OFFSET_W * line.seconds
+            energy = absolute_interval(line.energy, unseen(joules, gain, offset_j))
+            offset_g = offset_j * grams / joules if joules else 0.0
+            return replace(line, energy=energy, carbon=absolute_interval(line.carbon, unseen(grams, gain, offset_g)))
+
+        sums = {by: list(map(widened, lines)) for by, lines in self.sums.items()}
+        return replace(self, jobs=list(map(widened, self.jobs)), sums=sums, whole=widened(self.whole), absolute=True)
 
 
 @dataclass(frozen=True)
@@ -213,7 +231,9 @@ def bill(
         "day": _sums(pieces, lambda gpu, k: gpu.day[k]),
     }
     whole = _line("all", pieces, [np.ones(len(gpu.owner), bool) for gpu in pieces])
-    return JobsBill(lines, sums, whole, holes_s, differ)
+    gains = [gain_pct(run) for run in runs.values()]
+    gain = max((limit for limit in gains if limit is not None), default=None) if None not in gains else None
+    return JobsBill(lines, sums, whole, holes_s, differ, gain_pct=gain)
 
 
 class _Log(NamedTuple):

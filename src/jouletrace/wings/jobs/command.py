@@ -41,6 +41,7 @@ def jobs(
         typer.Option(metavar="HOST=TIME", help="Move the times of a host's log, such as node2=-40s."),
     ] = None,
     time_zone: Annotated[str | None, typer.Option(help="Time zone of local times, such as Europe/Berlin.")] = None,
+    absolute: options.Absolute = False,
     price: options.Price = None,
     carbon: Annotated[
         str | None,
@@ -102,6 +103,7 @@ def jobs(
         billed.notes.append(f"no CO2: {carbon} begins after the logs do")
     if table is not None and time_zone is None:
         billed.notes.append("times without a zone are taken for UTC: --time-zone names it")
+    billed = billed.with_sensors() if absolute else billed
     simulated = "SIMULATED" if any(device.simulated for run in runs.values() for device in run.devices) else ""
     shown = document(billed, given, zone, simulated)
     sys.stdout.write(rendered(shown, lambda: to_dict(billed, given), form, colour=sys.stdout.isatty()))

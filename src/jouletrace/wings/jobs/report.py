@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 from typing import Any
 
+from jouletrace.analysis.budget import OFFSET_W
 from jouletrace.report.cost import GpuBill
 from jouletrace.report.table import Column, Table
 from jouletrace.report.tariffs import Tariff
 from jouletrace.report.text import Document
 from jouletrace.run import Estimate
-from jouletrace.run.channels import GAIN_PCT
 from jouletrace.wings.jobs.bill import AT_REST, NO_JOB, SEVERAL, JobsBill, Line
 from jouletrace.words.scale import PERCENT, quantity
 
@@ -26,8 +26,10 @@ def document(bill: JobsBill, tariff: Tariff, zone: tzinfo, simulated: str = "") 
             words = lines.words(line.energy, line.carbon)
             shown.verdict.append(f"{words} of it, {100 * share:.1f} %, with {line.what}")
     shown.sections = [jobs_table(bill, tariff, zone), *(sums_table(bill, by, tariff) for by in bill.sums)]
-    text = f"±: of readings and of edges of jobs; the gain of the sensors, ± {GAIN_PCT:g} %, is apart"
-    shown.sections[-1].notes.append(text)
+    gain = "unknown" if bill.gain_pct is None else f"± {bill.gain_pct:g} %"
+    beyond = f"with gain of the sensors, {gain}, and offset, ± {OFFSET_W:g} W"
+    beyond = beyond if bill.absolute else f"the gain of the sensors, {gain}, is apart"
+    shown.sections[-1].notes.append(f"±: of readings and of edges of jobs; {beyond}")
     shown.warnings = [*bill.notes]
     if bill.holes_s:
         shown.warnings.append(f"{quantity(bill.holes_s / 3600, 'h')} of GPUs aren't recorded, and in no figure")
@@ -94,6 +96,7 @@ def to_dict(bill: JobsBill, tariff: Tariff) -> dict[str, Any]:
         **{f"by_{by}": some for by, some in lines.items()},
         "all": _object(bill.whole, tariff),
         "not_recorded_gpu_s": bill.holes_s,
+        "absolute": bill.absolute,
         "notes": bill.notes,
     }
 
