@@ -187,5 +187,5 @@ def _of_meters(meters: list[AgainstMeter], value: float, over: float, whole: flo
     terms = [Term(CALIBRATED.format(" and ".join(dates)), u, stated=False, normal=True)]
     terms.append(Term(METER_PCT.format(pct), abs(value) * pct / 100 / math.sqrt(3), stated=False))
     if watts:
-        terms.append(Term(METER_W.format(watts), len(meters) * watts * over / math.sqrt(3), stated=False))
+        terms.append(Term(METER_W.format(watts), over * len(meters) * watts / math.sqrt(3), stated=False))
     return terms

@@ -104,7 +104,8 @@ def against_meter(run: Run, meter: Run, name: str, accuracy: Accuracy, shift_s: 
     half_w = Z95 * np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design) + scatter_w**2)
     drawn_w = design @ [offset_w, gain]
     halves = [expanded(h, [accuracy.pct / 100 * w, accuracy.watts]) for h, w in zip(half_w, drawn_w, strict=True)]
-    gain_pct = math.ceil(1e4 * max(np.array(halves) / drawn_w)) / 100
+    loaded = drawn_w >= drawn_w.max() / 2  # at rest the offset weighs most
+    gain_pct = math.ceil(1e4 * max((np.array(halves) / drawn_w)[loaded])) / 100
     if gain_pct >= GAIN_PCT:
         raise BadInputError(
             f"{name} leaves ± {gain_pct:.2g} %, no less than without it: a meter helps that averages, read each 0.1 s"

@@ -12,7 +12,7 @@ from jouletrace.cli.command import Command
 from jouletrace.cli.output import Destination, check_form, print_runs
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.calibrate import Meter
+    from jouletrace.profiler.calibrate import LoggedMeter
 
 
 def calibrate(
@@ -75,12 +75,14 @@ def calibrate(
         print_runs([run], form=form, verbose=verbose)
 
 
-def _meter(file: Path | None, accuracy: str | None, shift_s: float | None, columns: dict[str, str]) -> Meter | None:
+def _meter(
+    file: Path | None, accuracy: str | None, shift_s: float | None, columns: dict[str, str]
+) -> LoggedMeter | None:
     """The meter that options state; None without one."""
     from jouletrace.analysis.meter import accuracy_of
     from jouletrace.errors import BadInputError
     from jouletrace.formats.importers import import_files
-    from jouletrace.profiler.calibrate import Meter
+    from jouletrace.profiler.calibrate import LoggedMeter
 
     if file is None:
         if accuracy is not None or shift_s is not None or columns:
@@ -88,7 +90,7 @@ def _meter(file: Path | None, accuracy: str | None, shift_s: float | None, colum
         return None
     if accuracy is None:
         raise BadInputError("--meter: state its accuracy, --meter-accuracy 0.5%: without it a calibration has no ±")
-    return Meter(file.name, lambda: import_files(file, map=columns), accuracy_of(accuracy), shift_s)
+    return LoggedMeter(file.name, lambda: import_files(file, map=columns), accuracy_of(accuracy), shift_s)
 
 
 COMMAND = Command(

@@ -128,7 +128,7 @@ def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note
 def sensor_gain(a: Side, b: Side) -> float | None:
     """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike.
 
-    They don't where a GPU was calibrated against a meter for some Runs only, or more than once: its figures are on two scales.
+    They don't where a GPU was calibrated against a meter for some Runs only, or more than once.
     None where a log doesn't say what read it: nothing says either that both sides have one meter.
     """
     gains = [[gain_of(source.run) for source in side.sources] for side in (a, b)]

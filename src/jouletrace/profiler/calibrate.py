@@ -54,7 +54,7 @@ def calibrate(
     folder: Path | None = None,
     command: str = "",
     progress: Progress | None = None,
-    meter: Meter | None = None,
+    meter: LoggedMeter | None = None,
 ) -> Run:
     """Calibrate every power sensor of a device, and store the result for later runs.
 
@@ -101,7 +101,7 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class Meter:
+class LoggedMeter:
     """A meter of the supply of one GPU.
 
     Attributes:
@@ -117,7 +117,7 @@ class Meter:
     shift_s: float | None = None
 
 
-def calibrate_recorded(run: Run, meter: Meter) -> Run:
+def calibrate_recorded(run: Run, meter: LoggedMeter) -> Run:
     """The calibration of a Run that ``calibrate`` recorded with levels, against a meter whose log came later.
 
     Raises:
@@ -135,7 +135,7 @@ def calibrate_recorded(run: Run, meter: Meter) -> Run:
     return run
 
 
-def _add_meter(run: Run, calibration: Calibration, meter: Meter) -> None:
+def _add_meter(run: Run, calibration: Calibration, meter: LoggedMeter) -> None:
     """Add gain and offset to a calibration, or warn of a meter that measures something else."""
     against = against_meter(run, meter.read(), meter.name, meter.accuracy, meter.shift_s)
     if is_of_more(against):

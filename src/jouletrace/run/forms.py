@@ -403,7 +403,7 @@ class AgainstMeter(TypedDict):
         scatter_w: Standard deviation of levels about the line, beyond the errors of both means.
         accuracy_pct: Limit of the meter's own error, % of its reading.
         accuracy_w: Limit of the rest of it, in W.
-        gain_pct: Half-width of the 95 % interval of all this, % of the power; the largest of the levels.
+        gain_pct: Half-width of the 95 % interval of all this, % of the power; the largest from half of the load on.
         shift_s: What was added to the meter's stamps.
         levels: Watts read and by the meter, with the standard uncertainties of both, of each level.
         meter: Name of the meter's file.
