@@ -12,6 +12,7 @@ from commands import command
 from jouletrace import BadInputError, compare, import_files, load
 from jouletrace.analysis import Accuracy, against_meter, analyse, budgets, line, window_estimate
 from jouletrace.bundled import bundled_runs
+from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.recording import calibrations
 from jouletrace.run import save
 from jouletrace.simulator.boards import SimulatedGpu
@@ -210,6 +211,20 @@ def test_figures_are_as_drawn_samples_as_read():
     assert abs(off[False][0]) > 0.02
     assert abs(off[True][0]) < 0.005
     assert off[True][1] == pytest.approx(off[False][1], abs=0.002), "the counter is corrected as its record is"
+
+
+@pytest.mark.thorough
+def test_what_a_monitor_shows_and_records_is_as_drawn():
+    device, shown = SimulatedGpu(SPEC + "&load=100:400"), []
+    calibrations.store_calibration(device, {"time_ns": 1, "channels": {}, "meter": meter_of()})
+    run = monitor([device], duration_s=12.0, displays=[lambda readings, _: shown.append(readings[0])])
+    (phase,) = run.spans.to_pylist()
+    truth_j = device.truth.energy_j(phase["start_ns"], phase["end_ns"])
+    assert run.result("energy_total_j", 1).value == pytest.approx(truth_j, rel=3e-3)
+    assert shown[-1].values["power_w"] == pytest.approx(400, rel=0.01)
+    assert shown[-1].values["power_average_w"] == pytest.approx(400, rel=0.01)
+    seconds = (shown[-1].energy_ns - phase["start_ns"]) / 1e9
+    assert shown[-1].energy_j == pytest.approx(400 * seconds, rel=0.01)
 
 
 @pytest.fixture
