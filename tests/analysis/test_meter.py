@@ -41,7 +41,14 @@ def meter_of(**changes):
     """A calibration that is known well."""
     found = {"time_ns": 1_796_000_000_000_000_000, "gain": GAIN, "offset_w": OFFSET_W, "scatter_w": 0.0}
     found |= {"gain_half": 0.002, "offset_half_w": 0.4, "covariance": [[0.04, -9e-5], [-9e-5, 1e-6]]}
-    found |= {"accuracy_pct": 0.5, "accuracy_w": 0.0, "gain_pct": 0.6, "shift_s": 0.0, "meter": "spl.txt", "levels": []}
+    found |= {
+        "accuracy_pct": 0.5,
+        "accuracy_w": 0.0,
+        "gain_pct": 0.6,
+        "shift_s": 0.0,
+        "meter": "spl.txt",
+        "levels": [[80.0, 0.1, 80.5, 0.1]],
+    }
     return found | changes
 
 

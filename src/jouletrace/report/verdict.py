@@ -58,6 +58,7 @@ def verdict(run: Run, results: Parts, run_facts: Facts) -> list[str]:
 def _against(meter: AgainstMeter) -> str:
     """Gain and offset of a sensor with their intervals, and what they are by."""
     (offset, both), (_, gain) = meter["covariance"]
+    correlation = both / math.sqrt(gain * offset) if gain * offset > 0 else 0.0
     read = [level[0] for level in meter["levels"]]
     accuracy = f"{meter['accuracy_pct']:g}{NBSP}%" + (
         f" + {meter['accuracy_w']:g}{NBSP}W" if meter["accuracy_w"] else ""
@@ -66,7 +67,7 @@ def _against(meter: AgainstMeter) -> str:
         (
             f"against {meter['meter']}: gain {meter['gain']:.4f} ± {meter['gain_half']:.4f}",
             f"offset {meter['offset_w']:+.2f} ± {meter['offset_half_w']:.2f}{NBSP}W",
-            f"correlation {both / math.sqrt(gain * offset):.2f}",
+            f"correlation {correlation:.2f}",
             f"levels {min(read):.0f} to {max(read):.0f}{NBSP}W",
             f"its clock {round(meter['shift_s'], 1) + 0.0:+.1f}{NBSP}s",
             f"power ±{NBSP}{meter['gain_pct']:.2g}{NBSP}% with the meter's ±{NBSP}{accuracy}",

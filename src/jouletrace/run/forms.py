@@ -394,6 +394,10 @@ class BestRates(TypedDict, total=False):
     bytes_per_s: _Rate
 
 
+_Row = Annotated[list[_Variance], Meta(min_length=2, max_length=2)]
+_Level = Annotated[list[_Number], Meta(min_length=4, max_length=4)]
+
+
 class AgainstMeter(TypedDict):
     """Gain and offset of a GPU's power sensor, against a meter of its supply: drawn = offset + gain x read.
 
@@ -414,13 +418,13 @@ class AgainstMeter(TypedDict):
     gain_half: Annotated[float, Meta(ge=0, le=1e9)]
     offset_w: Delay
     offset_half_w: Annotated[float, Meta(ge=0, le=1e9)]
-    covariance: Annotated[list[list[_Variance]], Meta(min_length=2, max_length=2)]
+    covariance: Annotated[list[_Row], Meta(min_length=2, max_length=2)]
     scatter_w: Annotated[float, Meta(ge=0, le=1e9)]
     accuracy_pct: Annotated[float, Meta(ge=0, le=100)]
     accuracy_w: Annotated[float, Meta(ge=0, le=1e9)]
     gain_pct: Annotated[float, Meta(ge=0, le=1e9)]
-    shift_s: float
-    levels: list[list[float]]
+    shift_s: _Number
+    levels: Annotated[list[_Level], Meta(min_length=1)]
     meter: str
 
 
