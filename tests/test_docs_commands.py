@@ -38,6 +38,7 @@ RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profi
 ELSEWHERE = {
     "bench URL": "tests/wings/serving/test_command.py",
     "bill RUN STEPS": "the same with names",
+    "calibrate --run RUN --meter FILE --meter-accuracy 0.5%": "tests/analysis/test_meter.py",
     "bill RUN steps.jsonl": "the same with names",
     "import FOLDER": "tests/wings/logs/test_mig_folder.py",
     "import bmk_result.json power.csv": "tests/wings/serving/test_inferencex.py",

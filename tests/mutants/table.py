@@ -38,7 +38,7 @@ MUTANTS = [
     *_of(
         "analysis/budget.py",
         ["report/test_absolute.py"],
-        ("gain and offset left out of printed intervals", "(expanded(half, _limits(terms)) for half", "(half for half"),
+        ("gain and offset left out of printed intervals", "(_expanded(half, terms) for half", "(half for half"),
         ("offset of a power taken over time", '1.0 if metric(name).unit == "W" else seconds', "seconds"),
         ("gain in what other sensors measured", "and name not in (*_OF_OTHERS, *OF_PARTS)", ""),
         ("gain of the host in that of the GPUs", "energy if name == GPUS_AND_HOST else figure.value", "figure.value"),
@@ -47,6 +47,29 @@ MUTANTS = [
             'if name != "energy_total_j" or seconds is None',
             "if seconds is None",
         ),
+    ),
+    *_of(
+        "analysis/budget.py",
+        ["analysis/test_meter.py"],
+        ("covariance of a calibration dropped", "float(at @ covariance @ at)", "0.0"),
+        ("scatter about the line dropped", " + scatter**2)", ")"),
+        ("accuracy of the meter dropped", "abs(value) * pct / 100 / math.sqrt(3)", "0.0"),
+        ("offset error of the meter dropped", "over * len(meters) * watts / math.sqrt(3)", "0.0"),
+    ),
+    *_of(
+        "analysis/meter.py",
+        ["analysis/test_meter.py"],
+        ("error of the sensor's means dropped", "(beta[1] * ux) ** 2", "0"),
+        ("error of the meter's means dropped", "uy**2 + (", "1e-9 + ("),
+        ("few levels taken for many", "(student(0.975, df) / Z95) ** 2", "1"),
+        ("scatter about the line dropped", "60 if fitted(0.0)[2] > df else 0", "0"),
+        ("accuracy of the meter dropped", "accuracy.pct / 100 * w", "0.0"),
+    ),
+    *_of(
+        "run/info.py",
+        ["analysis/test_meter.py"],
+        ("offset left out of figures", "self.gain * watts + self.offset_w", "self.gain * watts"),
+        ("counter left as read", "self.gain * joules + self.offset_w * seconds", "joules"),
     ),
     *_of(
         "analysis/between_runs.py",

@@ -13,6 +13,7 @@ __getattr__ = public_names(
         "budget": "OFFSET_W budgets",
         "iterations": "fill",
         "kernel_powers": "by_operator pools",
+        "meter": "Accuracy against_meter line",
         "model": "idle_energies idle_level",
         "power": "power_record",
         "rules": "RULES",

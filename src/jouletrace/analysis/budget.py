@@ -3,6 +3,7 @@
 The interval that figures state holds what this recording leaves open. What no software can see, the gain and the offset
 of the GPU's sensor, comes on top here: each is equally likely anywhere within its limits, so that its standard
 uncertainty is the limit over the square root of 3. The 95 % interval with both is that of such errors (JCGM 101:2008).
+A calibration against a meter has corrected both; it leaves its own uncertainty, a normal error, and the meter's limits.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+
 from jouletrace.analysis.analyse import analysed
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run.forms import AgainstMeter, Calibration
 from jouletrace.run.metrics import (
     ENERGY_CPU,
     ENERGY_MEMORY,
@@ -25,12 +29,14 @@ from jouletrace.run.metrics import (
 )
 from jouletrace.run.parts import Part, Parts, Row
 from jouletrace.sensor.gain import gain_of
-from jouletrace.stats.interval import expanded
+from jouletrace.stats.interval import Z95, expanded
 
 OFFSET_W = 3.0
 """Limit of the offset, W: published comparisons with meters."""
 
 GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
+CALIBRATED = "gain and offset of the sensor, against a meter, {}"
+METER_PCT, METER_W = "accuracy of the meter, ± {:g} %", "accuracy of the meter, ± {:g} W"
 
 _ABOVE_IDLE = (
     *("energy_per_inference_j", "energy_work_j", "power_difference_w", "power_busy_w"),
@@ -55,11 +61,13 @@ class Term:
         source: What it is.
         u: Standard uncertainty, in the unit of the figure.
         stated: Whether it is in the interval that figures state.
+        normal: Whether an unstated one is a normal error; else it is rectangular.
     """
 
     source: str
     u: float
     stated: bool
+    normal: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,14 +96,24 @@ class Budget:
     @property
     def expanded(self) -> float:
         """Half-width of a 95 % interval of what an ideal meter would read, if the gain is known."""
-        return expanded(self.figure.half_width or 0.0, _limits(self.terms))
+        return _expanded(self.figure.half_width or 0.0, self.terms)
+
+
+def meters_of(run: Run, devices: Iterable[DeviceInfo]) -> list[AgainstMeter]:
+    """The calibrations against a meter that are in force on devices; empty if one of these has none."""
+    each = [run.calibration.get(device.id, Calibration()).get("meter") for device in devices]
+    return [] if None in each else [meter for meter in each if meter is not None]
+
+
+def _devices(run: Run, part: Part | None) -> list[DeviceInfo]:
+    """Whose sensors a part's power is from: all GPUs, or the device that the part is."""
+    gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
+    return [info for info in run.devices if info.id == part.module] if part and part.level == "device" else gpus
 
 
 def gain_pct(run: Run, part: Part | None = None) -> float | None:
     """Limit of the gain of a part's sensors, %; of all GPUs, or of the device that the part is. None if not known."""
-    gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
-    devices = [info for info in run.devices if info.id == part.module] if part and part.level == "device" else gpus
-    gain = gain_of(replace(run, devices=devices))
+    gain = gain_of(replace(run, devices=_devices(run, part)))
     return None if gain is None else 100 * gain
 
 
@@ -129,13 +147,16 @@ def absolute_interval(figure: Estimate, terms: Sequence[Term]) -> Estimate:
     """
     if figure.value is None or figure.low is None or figure.high is None:
         return figure
-    low, high = (expanded(half, _limits(terms)) for half in (figure.value - figure.low, figure.high - figure.value))
+    low, high = (_expanded(half, terms) for half in (figure.value - figure.low, figure.high - figure.value))
     budget = {term.source: term.u for term in terms} if figure.budget else {}
     return replace(figure, low=figure.value - low, high=figure.value + high, budget=budget)
 
 
-def _limits(terms: Iterable[Term]) -> list[float]:
-    return [math.sqrt(3) * term.u for term in terms if not term.stated]
+def _expanded(half: float, terms: Iterable[Term]) -> float:
+    """Half-width of a 95 % interval with the unstated ones of some terms, from one without these."""
+    unstated = [term for term in terms if not term.stated]
+    normal = math.hypot(half, *(Z95 * term.u for term in unstated if term.normal))
+    return expanded(normal, [math.sqrt(3) * term.u for term in unstated if not term.normal])
 
 
 def unseen(value: float, gain: float, offset_j: float) -> tuple[Term, ...]:
@@ -195,4 +216,31 @@ def _terms(run: Run, part: Part, name: str, figure: Estimate, gain: float | None
     over = 1.0 if metric(name).unit == "W" else seconds
     if "_active_" in name or name in _ABOVE_IDLE:
         over = 0.0
+    if meters := meters_of(run, _devices(run, part)):
+        whole = 1.0 if metric(name).unit == "W" else seconds
+        return (*stated, *_of_meters(meters if sensors > 1 else meters[:1], value, over, whole))
     return (*stated, *unseen(value, gain, sensors * OFFSET_W * over))
+
+
+def _of_meters(meters: list[AgainstMeter], value: float, over: float, whole: float) -> list[Term]:
+    """What calibrations of sensors against a meter leave open of a figure, of which each has an equal share.
+
+    Args:
+        meters: One a sensor; all may err to one side.
+        value: The figure, in J or W.
+        over: Its seconds (1 for a power), 0 where the offset cancels.
+        whole: Its seconds wherever: what scatters about the line doesn't cancel.
+    """
+    u = 0.0
+    for meter in meters:
+        read = (value / len(meters) - meter["offset_w"] * over) / meter["gain"]
+        covariance, at = np.array(meter["covariance"]), np.array([over, read])
+        scatter = meter["scatter_w"] * whole * (1.0 if over else math.sqrt(2))
+        u += math.sqrt(max(float(at @ covariance @ at), 0.0) + scatter**2)
+    dates = sorted({str(np.datetime64(meter["time_ns"], "ns").astype("datetime64[D]")) for meter in meters})
+    pct, watts = (max(meter[name] for meter in meters) for name in ("accuracy_pct", "accuracy_w"))
+    terms = [Term(CALIBRATED.format(" and ".join(dates)), u, stated=False, normal=True)]
+    terms.append(Term(METER_PCT.format(pct), abs(value) * pct / 100 / math.sqrt(3), stated=False))
+    if watts:
+        terms.append(Term(METER_W.format(watts), over * len(meters) * watts / math.sqrt(3), stated=False))
+    return terms

@@ -160,7 +160,7 @@ def _reads(
     if within_ns is not None:
         start, end = within_ns
         time, joules = (some[(time >= start) & (time <= end)] for some in (time, joules))
-    return sound_reads(time, joules, most_w=most_w(run, device))
+    return replace(sound_reads(time, joules, most_w=most_w(run, device)), channel=run.channel(device, ENERGY_COUNTER))
 
 
 def _longest(record: Readings) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from jouletrace.analysis.advice import Advice, advice_of
-from jouletrace.analysis.budget import OFFSET_W, absolute, gain_pct
+from jouletrace.analysis.budget import OFFSET_W, absolute, gain_pct, meters_of
 from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions, first
 from jouletrace.analysis.iterations import per_iteration
@@ -64,7 +64,8 @@ class Facts:
     # Half-widths with gain and offset of the sensors, in J, of the figures that may be stated first, by id and metric;
     # ``together`` counts as the whole's
     absolute_j: Mapping[tuple[int, str], float | None]
-    sensor: tuple[float, float] | None = None  # limits of gain, %, and offset, W, if printed intervals have them
+    # limits of gain, %, and offset, W (0: a meter corrected both), if printed intervals have them
+    sensor: tuple[float, float] | None = None
     printed: Facts | None = None  # the same with these in all intervals
 
     @property
@@ -151,7 +152,7 @@ def _with_sensor(run: Run, parts: Parts, facts: Facts) -> Facts:
 
     advice = [replace(rule, energy=figures({"energy_saved_j": rule.energy})["energy_saved_j"]) for rule in facts.advice]
     there, every = figures(facts.of_known), figures(facts.of_devices)
-    facts = replace(facts, sensor=(gain, OFFSET_W))
+    facts = replace(facts, sensor=(gain, 0.0 if meters_of(run, run.devices) else OFFSET_W))
     return replace(facts, printed=replace(facts, of_known=there, of_devices=every, advice=advice, absolute_j={}))
 
 

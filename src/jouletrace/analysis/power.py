@@ -59,13 +59,13 @@ def tail_s(channel: ChannelInfo) -> float:
 
 
 def power_record(run: Run, device: str) -> tuple[Readings, StepResponse] | None:
-    """The cleaned power record of a device with its response; None if there is none."""
+    """The cleaned power record of a device, as drawn, with its response; None if there is none."""
     channel = run.channel(device, POWER)
     if channel is None:
         return None
     limit_w = most_w(run, device)
 
-    def computed(_: pa.Table) -> tuple[Readings, StepResponse]:
+    def as_read() -> tuple[Readings, StepResponse]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if channel.gapless or not _oversampled(stamps, response.period_s):
@@ -77,6 +77,10 @@ def power_record(run: Run, device: str) -> tuple[Readings, StepResponse] | None:
         record = clean(*updates, response.period_s, most_w=limit_w)
         issues = {code: count for code, count in polls.issues.items() if code not in _OF_SPACING} | record.issues
         return replace(record, issues=issues, implausible_ns=polls.implausible_ns), response
+
+    def computed(_: pa.Table) -> tuple[Readings, StepResponse]:
+        record, response = as_read()
+        return replace(record, value=channel.drawn_w(record.value)), response
 
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
 

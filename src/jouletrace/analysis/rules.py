@@ -50,6 +50,7 @@ power record | with care | record_conflicting_stamps counter_did_not_step no_tim
 power record | yes | recorded_late ends_left_out idle_levels one_level not_at_rest used_throughout
 sensor response | no | not_calibrated
 sensor response | with care | unmodelled not_stored misfit_at_edges drops_samples drifting calibration_differs
+sensor response | with care | meter_of_more
 sensor response | yes | nominal_response
 other processes | no | other_processes
 other processes | yes | context_exists

@@ -180,9 +180,11 @@ def _mean_mhz(clock: ClockSpread | None) -> float:
 
 
 def response(run: Run) -> str | None:
-    """The origin of what is known of the power sensor's response; None without a sensor."""
-    channels = [run.channel(device.id, POWER) for device in run.devices[:1]]
-    return channels[0].origin if channels and channels[0] is not None else None
+    """The origin of what is known of the power sensor, and its correction by a meter; None without a sensor."""
+    channel = next((run.channel(device.id, POWER) for device in run.devices[:1]), None)
+    if channel is None or (channel.gain == 1.0 and channel.offset_w == 0.0):
+        return None if channel is None else channel.origin
+    return f"{channel.origin}, drawn = {channel.gain:.4f} read {channel.offset_w:+.2f} W"
 
 
 def _setup(run: Run) -> Setup:

@@ -19,6 +19,7 @@ from jouletrace.comparing.pairs import LOAD, REPEATED, SAME_RUN, SHARED_RUN, Not
 from jouletrace.comparing.source import Side, SourceRun
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.files import RUN_JSON
 from jouletrace.run.loading import REPEATS
 from jouletrace.run.metrics import EACH
@@ -127,13 +128,17 @@ def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note
 def sensor_gain(a: Side, b: Side) -> float | None:
     """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike.
 
+    They don't where a GPU was calibrated against a meter for some Runs only, or more than once.
     None where a log doesn't say what read it: nothing says either that both sides have one meter.
     """
     gains = [[gain_of(source.run) for source in side.sources] for side in (a, b)]
     stated = [[gain for gain in side if gain is not None] for side in gains]
     if stated != gains:
         return None
-    return 0.0 if set(a.boards) == set(b.boards) else gain_between(*map(max, stated))
+    channels = [channel for side in (a, b) for source in side.sources for channel in source.run.channels]
+    scales = {(each.device, each.gain, each.offset_w) for each in channels if each.name in (POWER, ENERGY_COUNTER)}
+    alike = set(a.boards) == set(b.boards) and len(scales) == len({device for device, *_ in scales})
+    return 0.0 if alike else gain_between(*map(max, stated))
 
 
 def _number(path: Path) -> tuple[int, str]:

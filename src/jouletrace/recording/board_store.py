@@ -41,10 +41,11 @@ def recall_as(form: type[T], device: str, name: str) -> T | None:
 
 
 def remember(device: str, **facts: Any) -> bool:
-    """Store facts about a GPU, replacing those of the same name; False if the file can't be written."""
+    """Store facts about a GPU, replacing those of the same name, removing those that are None; False if it can't."""
     path = board_file(device)
     try:
-        write_whole(path, json.dumps({**recall(device), **facts}, indent=1).encode())
+        kept = {name: fact for name, fact in {**recall(device), **facts}.items() if fact is not None}
+        write_whole(path, json.dumps(kept, indent=1).encode())
     except OSError:
         return False
     return True

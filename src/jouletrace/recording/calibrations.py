@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from jouletrace.devices.base import Device
 from jouletrace.recording import board_store
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.forms import Calibration, StoredLevel, StoredScatter
 from jouletrace.run.recording_names import SAMPLE_RATE
 
 KEY = "calibration"
 
+_OF_SENSOR = (POWER, "power_average_w", "power_instant_w", ENERGY_COUNTER)
+"""Channels of a GPU's one power sensor."""
 
-def stored_calibration(device: Device) -> Calibration | None:
+
+class RecordedBoard(NamedTuple):
+    """A GPU that a Run is of."""
+
+    info: DeviceInfo
+    spec: str
+
+
+def stored_calibration(device: Device | RecordedBoard) -> Calibration | None:
     """The calibration of this GPU under this driver: "time_ns", "driver", "channels"; None if there is none."""
     stored = board_store.recall_as(Calibration, _board(device), KEY)
     return stored if stored is not None and stored.get("driver") == device.info.driver else None
 
 
-def store_calibration(device: Device, calibration: Calibration) -> bool:
-    """Store a calibration for later runs; False if it can't be written."""
-    return board_store.remember(_board(device), **{KEY: {**calibration, "driver": device.info.driver}})
+def store_calibration(device: Device | RecordedBoard, calibration: Calibration) -> bool:
+    """Store a calibration for later runs; False if it can't be written.
+
+    That against a meter stays in force until the next. A new one makes earlier levels void: they are on another scale.
+    """
+    before = stored_calibration(device) or Calibration()
+    kept = {"meter": before["meter"]} if "meter" in before else {}
+    stored = {**kept, **calibration, "driver": device.info.driver}
+    if "meter" in calibration and not board_store.remember(device.info.id, deep_idle=None, power_step=None):
+        return False
+    return board_store.remember(_board(device), **{KEY: stored})
 
 
-def _board(device: Device) -> str:
+def _board(device: Device | RecordedBoard) -> str:
     """Key of a GPU: its id, and for a simulated GPU also the requested sensor."""
     if not device.info.simulated:
         return device.info.id
     asked = device.spec.partition("?")[2].split("&")
-    return "-".join([device.info.id, *sorted(part for part in asked if part.startswith(("sensor=", "gain=")))])
+    sensor = sorted(part for part in asked if part.startswith(("sensor=", "gain=", "reads=", "offset=")))
+    return "-".join([device.info.id, *sensor])
 
 
 def attach(run: Run, device: Device) -> None:
@@ -48,6 +70,8 @@ def apply(run: Run, device: str, calibration: Calibration) -> None:
             channel.gapless = response["gapless"]
             channel.origin = "calibrated"
             channel.response = response
+        if channel.device == device and channel.name in _OF_SENSOR and (meter := calibration.get("meter")):
+            channel.gain, channel.offset_w, channel.gain_pct = meter["gain"], meter["offset_w"], meter["gain_pct"]
 
 
 SCATTER: StoredScatter = {"sd_pct": 0.20, "runs": 10, "source": "DeiT-B, batch 1, as a CUDA graph on an H100"}

@@ -137,7 +137,7 @@ def sensor_line(channel: ChannelInfo, run_facts: Facts | None = None) -> str:
         parts.append(averaging(channel) or "instantaneous")
     if channel.gapless is not None:
         parts.append("gapless" if channel.gapless else "not gapless")
-    parts.append(channel.origin)
+    parts += [channel.origin, *_corrected(channel)]
     if channel.gain_pct is not None:
         parts.append(f"gain error ±{channel.gain_pct:g}{NBSP}%{_not_in(run_facts)} in the intervals")
     return SEPARATOR.join(parts)
@@ -145,6 +145,13 @@ def sensor_line(channel: ChannelInfo, run_facts: Facts | None = None) -> str:
 
 def _not_in(run_facts: Facts | None) -> str:
     return " not" if run_facts is None or run_facts.sensor is None else ""
+
+
+def _corrected(channel: ChannelInfo) -> list[str]:
+    """How figures follow from readings, by a calibration against a meter; empty without one."""
+    if channel.gain == 1.0 and channel.offset_w == 0.0:
+        return []
+    return [f"corrected by a meter, {channel.gain:.4f} read {channel.offset_w:+.2f}{NBSP}W"]
 
 
 def averaging(channel: ChannelInfo) -> str:
@@ -332,7 +339,7 @@ def _of_sensor(channel: ChannelInfo) -> str:
         facts.append(f"each a {over}" if channel.window_s else over)
     if channel.gapless:
         facts.append("gapless")
-    facts.append(_RESPONSES.get(channel.origin, channel.origin))
+    facts += [_RESPONSES.get(channel.origin, channel.origin), *_corrected(channel)]
     return f"{channel.source or channel.name} ({', '.join(facts)})"
 
 

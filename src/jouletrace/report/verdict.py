@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow.compute as pc
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import program
 from jouletrace.report.columns import rate
-from jouletrace.report.facts import counted_devices, power_channels, sensor_line
+from jouletrace.report.facts import SEPARATOR, counted_devices, power_channels, sensor_line
 from jouletrace.report.headline import headline
 from jouletrace.report.kinds import worded
 from jouletrace.report.tariffs import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import STATED
-from jouletrace.run.forms import LENT, BestRates, Calibration
+from jouletrace.run.forms import LENT, AgainstMeter, BestRates, Calibration
 from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import recording_of
 from jouletrace.wing import lacking
@@ -44,12 +46,33 @@ def verdict(run: Run, results: Parts, run_facts: Facts) -> list[str]:
     if run.kind == "calibrate":
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
         lines += [f"best rates: {', '.join(map(rate, best))}" for best in map(_best, run.calibration.values()) if best]
+        lines += [_against(each["meter"]) for each in run.calibration.values() if "meter" in each]
         stored = bool(run.calibration) and not any(warning.code == "not_stored" for warning in run.warnings)
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
     stated = results.whole.figures.keys() & {"energy_total_j", "latency_s"}
     if stated and not (run.kind == "record" and results.units("device")):
         return _iterations(run, results, run_facts)
     return _watched(run, results, run_facts)
+
+
+def _against(meter: AgainstMeter) -> str:
+    """Gain and offset of a sensor with their intervals, and what they are by."""
+    (offset, both), (_, gain) = meter["covariance"]
+    correlation = both / math.sqrt(gain * offset) if gain * offset > 0 else 0.0
+    read = [level[0] for level in meter["levels"]]
+    accuracy = f"{meter['accuracy_pct']:g}{NBSP}%" + (
+        f" + {meter['accuracy_w']:g}{NBSP}W" if meter["accuracy_w"] else ""
+    )
+    return SEPARATOR.join(
+        (
+            f"against {meter['meter']}: gain {meter['gain']:.4f} ± {meter['gain_half']:.4f}",
+            f"offset {meter['offset_w']:+.2f} ± {meter['offset_half_w']:.2f}{NBSP}W",
+            f"correlation {correlation:.2f}",
+            f"levels {min(read):.0f} to {max(read):.0f}{NBSP}W",
+            f"its clock {round(meter['shift_s'], 1) + 0.0:+.1f}{NBSP}s",
+            f"power ±{NBSP}{meter['gain_pct']:.2g}{NBSP}% with the meter's ±{NBSP}{accuracy}",
+        )
+    )
 
 
 def _best(calibration: Calibration) -> list[Estimate]:
@@ -88,7 +111,10 @@ def beyond_readings(run_facts: Facts) -> str:
     """What intervals have in them beside what readings leave open; "" of those that have nothing else."""
     if run_facts.sensor is None:
         return ""
-    return "with the sensor's gain, ±{0}{1:g}{0}%, and offset, ±{0}{2:g}{0}W".format(NBSP, *run_facts.sensor)
+    gain, offset_w = run_facts.sensor
+    if not offset_w:
+        return "with what the calibration against a meter leaves open"
+    return f"with the sensor's gain, ±{NBSP}{gain:g}{NBSP}%, and offset, ±{NBSP}{offset_w:g}{NBSP}W"
 
 
 def _measurand(of: set[str]) -> str:

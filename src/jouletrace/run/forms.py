@@ -395,12 +395,47 @@ class BestRates(TypedDict, total=False):
     bytes_per_s: _Rate
 
 
+_Row = Annotated[list[_Variance], Meta(min_length=2, max_length=2)]
+_Level = Annotated[list[_Number], Meta(min_length=4, max_length=4)]
+
+
+class AgainstMeter(TypedDict):
+    """Gain and offset of a GPU's power sensor, against a meter of its supply: drawn = offset + gain x read.
+
+    Attributes:
+        gain_half, offset_half_w: Half-widths of their 95 % intervals, without the meter's accuracy.
+        covariance: Of offset in W and gain, shape (2, 2): 1.96 standard deviations are these half-widths.
+        scatter_w: Standard deviation of levels about the line, beyond the errors of both means.
+        accuracy_pct: Limit of the meter's own error, % of its reading.
+        accuracy_w: Limit of the rest of it, in W.
+        gain_pct: Half-width of the 95 % interval of all this, % of the power; the largest from half of the load on.
+        shift_s: What was added to the meter's stamps.
+        levels: Watts read and by the meter, with the standard uncertainties of both, of each level.
+        meter: Name of the meter's file.
+    """
+
+    time_ns: Integer
+    gain: Annotated[float, Meta(gt=0, le=1e9)]
+    gain_half: Annotated[float, Meta(ge=0, le=1e9)]
+    offset_w: Delay
+    offset_half_w: Annotated[float, Meta(ge=0, le=1e9)]
+    covariance: Annotated[list[_Row], Meta(min_length=2, max_length=2)]
+    scatter_w: Annotated[float, Meta(ge=0, le=1e9)]
+    accuracy_pct: Annotated[float, Meta(ge=0, le=100)]
+    accuracy_w: Annotated[float, Meta(ge=0, le=1e9)]
+    gain_pct: Annotated[float, Meta(ge=0, le=1e9)]
+    shift_s: _Number
+    levels: Annotated[list[_Level], Meta(min_length=1)]
+    meter: str
+
+
 class Calibration(TypedDict, total=False):
     """``Run.calibration`` of a device.
 
     Attributes:
         channels: Fields of ``sensor.calibration.response.StepResponse`` by channel.
         rates: Missing in those of older versions.
+        meter: Missing without a meter.
     """
 
     time_ns: Integer
@@ -408,6 +443,7 @@ class Calibration(TypedDict, total=False):
     driver: str | None
     channels: dict[str, Facts]
     rates: BestRates
+    meter: AgainstMeter
 
 
 class ClockPair(TypedDict):

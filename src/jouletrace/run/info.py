@@ -92,6 +92,8 @@ class ChannelInfo(PlainData):
             window included.
         gapless: True when consecutive windows cover all time; None when unknown.
         gain_pct: Proportional gain error that software can't detect, in percent.
+        gain: Watts drawn for each watt read, by a calibration against a meter; 1 without one.
+        offset_w: Watts drawn beyond these, by the same.
         origin: "nominal" (from documentation or published work), "calibrated" (measured on
             this GPU) or "exact" (the parameters of a simulated GPU).
         response: Parameters of the calibrated response, if any (see ``sensor.calibration.response``).
@@ -108,8 +110,23 @@ class ChannelInfo(PlainData):
     delay_s: Delay | None = None
     gapless: bool | None = None
     gain_pct: float | None = None
+    gain: Annotated[float, Meta(gt=0, le=1e9)] = field(default=1.0, kw_only=True)
+    offset_w: Delay = field(default=0.0, kw_only=True)
     origin: str = "nominal"
     response: dict[str, Any] = field(default_factory=dict)
+
+    def drawn_w(self, watts: Any) -> Any:
+        """Watts that were drawn when these were read, of their shape: the one place of a calibration against a meter.
+
+        A reading of 0 W is that of a failing sensor, and stays one. Those of another unit stay as they are.
+        """
+        if self.unit != "W" or (self.gain == 1.0 and self.offset_w == 0.0):
+            return watts
+        return (self.gain * watts + self.offset_w) * (watts > 0)
+
+    def drawn_j(self, joules: Any, seconds: Any) -> Any:
+        """Joules that were drawn when its energy counter gained these in so many seconds."""
+        return self.gain * joules + self.offset_w * seconds
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.run import Estimate
+from jouletrace.run import ChannelInfo, Estimate
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.power_record import MOST_OF_A_BOARD_W, MOST_W, integrate, printed_step
@@ -61,9 +61,16 @@ class CounterReads:
     resets: NDArray[np.intp]
     left_out: int  # how many others were numbers, but no counts
     falls: int  # how often a read was below the one before, among all reads
+    channel: ChannelInfo | None = None  # whose calibration against a meter turns what it gained into what was drawn
 
     def __len__(self) -> int:
         return len(self.time_ns)
+
+    def drawn_j(self, first: int, last: int) -> float:
+        """Energy that was drawn between two of them, in J."""
+        gained_j = float(self.energy_j[last] - self.energy_j[first])
+        seconds = float(self.time_ns[last] - self.time_ns[first]) / 1e9
+        return gained_j if self.channel is None else self.channel.drawn_j(gained_j, seconds)
 
     @property
     def counts(self) -> bool:
@@ -153,9 +160,9 @@ def gained(reads: CounterReads) -> tuple[Estimate, float]:
         return Estimate.null("not_a_counter", "counter"), 0.0
     parts = [part for part in np.split(np.arange(len(reads)), reads.resets) if len(part) > 1]
     seconds = sum(float(reads.time_ns[part[-1]] - reads.time_ns[part[0]]) for part in parts) / 1e9
-    total = sum(float(reads.energy_j[part[-1]] - reads.energy_j[part[0]]) for part in parts)
-    if total <= 0 or seconds <= 0:
+    if seconds <= 0 or sum(float(reads.energy_j[part[-1]] - reads.energy_j[part[0]]) for part in parts) <= 0:
         return Estimate.null("counter_stuck", "counter"), seconds
+    total = sum(reads.drawn_j(part[0], part[-1]) for part in parts)
     variance = sum(_variance_of_ends(reads.time_ns[part], reads.energy_j[part]) for part in parts)
     half = Z95 * float(np.sqrt(variance))
     return Estimate(total, total - half, total + half, len(reads), "counter"), seconds
@@ -215,7 +222,7 @@ def record_over_counter(record: Readings, response: StepResponse, reads: Counter
     # Each reading speaks for the time before its stamp, by the response's mean delay.
     window = edges + delay
     energy = float(integrate(time, power, window[:1], window[1:])[0])
-    gained_j = float(np.diff(reads.energy_j[lowest])[0])
+    gained_j = reads.drawn_j(*lowest)
     if not np.isfinite(energy) or gained_j <= 0:
         return Estimate.null("counter_did_not_step", "counter")
     # A stalled host reads late: the step came anywhere since the read before, at up to the most that was drawn then.

@@ -224,6 +224,7 @@ _CODES_BY_ACTION = {
     "give more --repeats": "no_spread spread_between_runs",
     "measure more GPUs": "few_gpus one_gpu",
     "profile both with the sensor calibrated on both, or on neither": "calibration_differs",
+    "measure riser and cables of this GPU alone; --map names their column": "meter_of_more",
     "profile both with --repeats 3, or use jouletrace ab": "one_run",
     "measure both on one GPU, with jouletrace ab": "sensor_gain",
     "give inputs like those of real use": "constant_inputs",

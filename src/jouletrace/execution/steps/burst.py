@@ -19,6 +19,7 @@ SHARE_OF_LIMIT = 0.55
 """Power of the load on a simulated GPU, relative to its limit."""
 
 _COPY_BYTES = 256 * 2**20
+_SIDE = 4096
 _GUESS_S, _TRIED_S = 3e-4, 0.05
 """Duration of a copy as assumed at first, and of the copies that show the real one."""
 
@@ -36,19 +37,19 @@ class Burst(Protocol):
         """Free its memory on the device."""
 
 
-def make_burst(device: Device, torch_device: str | None = None) -> Burst:
-    """The load for a device; ``torch_device`` is torch's name of a real GPU ("cuda:0")."""
+def make_burst(device: Device, torch_device: str | None = None, *, full: bool = False) -> Burst:
+    """The load for a device, or a ``full`` one; ``torch_device`` is torch's name of a real GPU ("cuda:0")."""
     if device.info.simulated:
-        return _SimulatedBurst(device)
+        return _SimulatedBurst(device, 1.0 if full else SHARE_OF_LIMIT)
     if device.info.kind == "cpu":
         return _CpuBurst(device)
-    return _CopyBurst(device, torch_device or "cuda:0")
+    return (_ProductBurst if full else _CopyBurst)(device, torch_device or "cuda:0")
 
 
 class _SimulatedBurst:
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, share: float) -> None:
         self._board = device.board
-        self._watts = SHARE_OF_LIMIT * float(device.info.power_limit_w or 300.0)
+        self._watts = share * float(device.info.power_limit_w or 300.0)
 
     def run(self, seconds: float) -> Interval:
         return Interval(*self._board.load(self._watts, seconds))
@@ -70,18 +71,25 @@ class _CopyBurst:
         self._torch = torch
         self._device = torch.device(torch_device)
         with torch.cuda.device(self._device):
-            source = torch.randint(-(2**31), 2**31 - 1, (_COPY_BYTES // 4,), dtype=torch.int32, device=self._device)
-            self._buffers = (source, source.clone())
+            self._prepare()
             self._copy_s = _GUESS_S
             self._copy_s = self.run(_TRIED_S).seconds / round(_TRIED_S / _GUESS_S)
 
-    def run(self, seconds: float) -> Interval:
+    def _prepare(self) -> None:
+        draw = self._torch.randint
+        source = draw(-(2**31), 2**31 - 1, (_COPY_BYTES // 4,), dtype=self._torch.int32, device=self._device)
+        self._buffers: tuple[Any, ...] = (source, source.clone())
+
+    def _once(self) -> None:
         source, target = self._buffers
+        target.copy_(source)
+
+    def run(self, seconds: float) -> Interval:
         with self._torch.cuda.device(self._device):
             self._torch.cuda.synchronize()
             start = self._clock.time_ns()
             for _ in range(max(1, round(seconds / self._copy_s))):
-                target.copy_(source)
+                self._once()
             self._torch.cuda.synchronize()
             return Interval(start, self._clock.time_ns())
 
@@ -89,7 +97,22 @@ class _CopyBurst:
         return f"device-to-device copies of {_COPY_BYTES // 2**20} MiB of random data"
 
     def close(self) -> None:
-        self._buffers = ()  # type: ignore[assignment]  # closed: nothing may run any more
+        self._buffers = ()  # closed: nothing may run any more
+
+
+class _ProductBurst(_CopyBurst):
+    """Products of random matrices in fp16."""
+
+    def _prepare(self) -> None:
+        a, b = (self._torch.randn(_SIDE, _SIDE, device=self._device, dtype=self._torch.float16) for _ in range(2))
+        self._buffers = (a, b, self._torch.empty_like(a))
+
+    def _once(self) -> None:
+        a, b, product = self._buffers
+        self._torch.mm(a, b, out=product)
+
+    def describe(self) -> str:
+        return f"fp16 products of {_SIDE} x {_SIDE} random matrices"
 
 
 class _CpuBurst:

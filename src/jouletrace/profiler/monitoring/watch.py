@@ -46,7 +46,7 @@ class Meter:
     def __init__(
         self, channel: ChannelInfo, start_ns: int, most_w: float, kept_s: float = 60.0, delay_s: float = 0.0
     ) -> None:
-        self.device, self._most_w = channel.device, most_w
+        self.device, self.channel, self._most_w = channel.device, channel, most_w
         self._kept_ns, self._delay_ns = int(kept_s * 1e9), int(delay_s * 1e9)
         self.start_ns = self.last_ns = start_ns
         self.first_ns = 0
@@ -63,7 +63,7 @@ class Meter:
             self.first_ns = int(time_ns.min())
         good = (time_ns > self.last_ns) & (watts >= 0) & (watts <= self._most_w)
         order = np.argsort(time_ns[good], kind="stable")
-        time, power = time_ns[good][order].astype(np.int64), watts[good][order]
+        time, power = time_ns[good][order].astype(np.int64), self.channel.drawn_w(watts[good][order])
         if len(time) == 0:
             return
         apart = np.diff(np.append(self.last_ns, time)) / 1e9
@@ -257,7 +257,8 @@ class Watch:
             mean = row["channel"] == POWER
             value = row["value_mean"] if mean else row["value_last"]
             if value is not None and np.isfinite(value):
-                reading.values[row["channel"]] = value
+                info = self._session.run.channel(row["device"], row["channel"])
+                reading.values[row["channel"]] = value if info is None else info.drawn_w(value)
                 reading.time_ns = max(reading.time_ns, row["time_ns_max"])
         for meter in self._meters:
             meter.take(fresh)

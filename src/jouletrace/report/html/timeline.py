@@ -116,7 +116,8 @@ def _series(run: Run) -> list[_Series]:
             keep = np.abs(values) < _MOST_VALUE  # not NaN, and a number for whoever draws it
             if keep.sum() < 2:
                 continue
-            stamps, values = stamps[keep], values[keep]
+            info = run.channel(device.id, channel)
+            stamps, values = stamps[keep], values[keep] if info is None else info.drawn_w(values[keep])
             order = np.argsort(stamps, kind="stable")
             title = f"{what} · {names[device.id]}" if len(run.devices) > 1 else what
             curves.append(_Series(channel, title, stamps[order], values[order]))

@@ -192,7 +192,7 @@ class Instruments:
     def __init__(self, board: Board, preset: Preset, parameters: Parameters, spec: SimSpec) -> None:
         self._board = board
         p, trace = parameters, board.engine.trace
-        faults = _faults(p, preset, spec)
+        self._faults = faults = _faults(p, preset, spec)
         # a GPU that is opened for another run keeps its faults, while phases and noise are new
         streams = [generator(preset, spec.seed, 4, spec.run, i) for i in range(4)]
         record = _record_response(p, spec, float(generator(preset, spec.seed, 6, spec.run).random()))
@@ -219,12 +219,12 @@ class Instruments:
 
     def sampled(self) -> SampledStretch:
         """A segment whose record, if one exists, is that of a sensor that samples."""
-        return SampledStretch(self._board, self.ring, generator(*self._sampling), self._rate_hz)
+        return SampledStretch(self._board, self.ring, generator(*self._sampling), self._rate_hz, self._faults)
 
 
 def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
     gain = 1 + GAIN_PCT / 100 * (2 * generator(preset, spec.seed, 3).random() - 1) if spec.gain else 1.0
-    return Faults(gain, p.record_noise_w * spec.noise)
+    return Faults(gain * spec.reads, p.record_noise_w * spec.noise, spec.offset)
 
 
 def _record_response(p: Parameters, spec: SimSpec, phase: float) -> SmoothResponse | SampledResponse:
@@ -247,8 +247,10 @@ class SampledStretch:
     power, and the sum is the energy that the GPU drew. The record holds its readings back until all powers are known.
     """
 
-    def __init__(self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float) -> None:
-        self._board, self._ring, self._rng, self._rate_hz = board, ring, rng, rate_hz
+    def __init__(
+        self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float, faults: Faults
+    ) -> None:
+        self._board, self._ring, self._rng, self._rate_hz, self._faults = board, ring, rng, rate_hz, faults
 
     def __enter__(self) -> SampledStretch:
         self._start_ns = self._board.clock.time_ns()
@@ -271,7 +273,8 @@ class SampledStretch:
 
     def __exit__(self, *_: object) -> None:
         if self._ring is not None:
-            self._ring.release(self._board.clock.time_ns(), self._rows[:, 0] * 1000, self._rows[:, 1] / 1e3)
+            watts = np.asarray(self._faults.gain * self._rows[:, 1] / 1e3 + self._faults.offset_w, np.float64)
+            self._ring.release(self._board.clock.time_ns(), self._rows[:, 0] * 1000, watts)
 
     def _power(self, edges_ns: Ints, active_w: Floats) -> Power:
         """Power that is constant between edges; adjacent kernels leave no idle time between them."""

@@ -174,7 +174,9 @@ class Counter:
         """Number of the last step at ``now_ns``, and the counter's value there, in joules."""
         index = int((now_ns - self._phase_ns) / self._period_ns)
         step_ns = round(self._phase_ns + index * self._period_ns)
-        energy = self._base_j + self._faults.gain * float(self._trace.reached(ENERGY, step_ns))
+        seconds = (step_ns - self._trace.start_ns) / 1e9
+        drawn_j = float(self._trace.reached(ENERGY, step_ns))
+        energy = self._base_j + self._faults.gain * drawn_j + self._faults.offset_w * seconds
         return index, floor(energy * 1000) / 1000
 
 
@@ -258,8 +260,9 @@ class Faults:
 
     gain: float = 1.0  # true factor on the power
     noise_w: float = 0.0  # standard deviation of white noise
+    offset_w: float = 0.0  # that it reads more
 
     def apply(self, power_w: Floats, rng: np.random.Generator) -> Floats:
         """Readings, rounded to whole milliwatts, of true powers."""
-        noisy = power_w * self.gain + self.noise_w * rng.standard_normal(len(power_w))
+        noisy = power_w * self.gain + self.offset_w + self.noise_w * rng.standard_normal(len(power_w))
         return np.asarray(np.round(np.maximum(noisy, 0.0), 3), dtype=np.float64)

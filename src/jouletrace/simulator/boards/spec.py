@@ -32,6 +32,8 @@ class SimSpec:
     cap: float | None = None  # power limit in watts; None for the preset's, infinity for none
     sensor: str = "modelled"  # "modelled", or "sampled" for momentary samples, as an H100's record
     gain: bool = False  # whether its power sensors have a gain error of up to 5 %
+    reads: float = 1.0  # watts that they read for each watt drawn, on top of that
+    offset: float = 0.0  # watts by which they read more
     # Hidden parameters given by name instead of drawn, such as those of a calibrated GPU
     given: tuple[tuple[str, float], ...] = ()
     # Faults of its driver when a power limit or a clock is set
@@ -109,6 +111,23 @@ def _step(text: str) -> float:
     return value
 
 
+def _reads(text: str) -> float:
+    value = _number(text)
+    if not 0.1 <= value <= 10:
+        raise ValueError("0.1 to 10")
+    return value
+
+
+def _offset(text: str) -> float:
+    try:
+        value = number(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not abs(value) <= _MOST_W:
+        raise ValueError(f"at most {_MOST_W} W")
+    return value
+
+
 def _noise(text: str) -> float:
     value = _number(text)
     if value > _MOST_NOISE:
@@ -173,6 +192,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "cap": _cap,
     "sensor": _sensor,
     "gain": _flag,
+    "reads": _reads,
+    "offset": _offset,
     "given": _given,
     "refuses": _flag,
     "rounds": _step,

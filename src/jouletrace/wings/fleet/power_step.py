@@ -43,7 +43,7 @@ def power_step(run: Run) -> dict[str, float | None]:
     start, end = min(loads, default=(rest_ns, rest_ns))
     stamps, watts = run.series(device, POWER)
     order = np.argsort(stamps, kind="stable")
-    at, power = (stamps[order] - start) / 1e9, watts[order]
+    at, power = (stamps[order] - start) / 1e9, channel.drawn_w(watts[order])
     length_s = min((end - start) / 1e9, _WHOLE_S)
     rest = power[(at > -_REST_S) & (at <= 0)]
     settled = power[(at >= _EARLY_S) & (at <= length_s)]

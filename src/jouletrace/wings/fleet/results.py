@@ -121,7 +121,9 @@ def _launches(run: Run) -> pa.Table | None:
 def _of_launches(run: Run, launches: pa.Table, facts: dict[str, Any], figures: dict[str, float | None]) -> FleetRow:
     starts, ends = (launches[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
     seconds = (ends - starts) / 1e9
-    stamps, watts = run.series(run.devices[0].id, POWER)
+    device = run.devices[0].id
+    (stamps, watts), channel = run.series(device, POWER), run.channel(device, POWER)
+    watts = watts if channel is None else channel.drawn_w(watts)
     inside = watts[(stamps >= starts[0]) & (stamps <= ends[-1]) & np.isfinite(watts)]
     name = run.devices[0].name  # "Tesla V100 (2)" and "V100 2" are a Tesla V100 and a V100
     facts |= {"model": re.sub(r"[ #]+\(?\d+\)?$", "", name) or name, "workload": str(launches["name"][0].as_py())}

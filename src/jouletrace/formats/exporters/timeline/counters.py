@@ -78,6 +78,7 @@ def _readings(run: Run, index: SampleIndex, process: TrackGroup, channel: str) -
     order = np.argsort(time, kind="stable")
     order = order[np.isfinite(value[order])]
     info = run.channel(process.device or "", channel)
+    value = value if info is None else info.drawn_w(value)
     unit = (info.unit if info else "") or CHANNEL_UNITS.get(channel, ("", ""))[0]
     unit = {"Cel": "°C", "1": ""}.get(unit, unit)
     name = _NAMES.get(channel, channel) + (f" ({unit})" if unit else "")
