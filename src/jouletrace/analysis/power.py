@@ -18,7 +18,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import SAMPLE_RATE
-from jouletrace.run.seconds import NS
+from jouletrace.run.seconds import NS, last_hour
 from jouletrace.sensor import shares
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
@@ -136,7 +136,7 @@ def energies(
 
     If the Run holds means of seconds, spans within its last hour have those of its readings.
     """
-    recent = run.last_hour()
+    recent = last_hour(run)
     last = readings(recent, device) if recent is not None else None
     if recent is not None and last is not None and len(last[0]) > 1:
         first_ns, last_ns = shown_ns(*last)

@@ -239,7 +239,7 @@ class Collector:
                 self._thinner.close()
 
 
-_PARTS = 60
+_PARTS, _SHORTEST_NS = 60, 4 * NS
 _MOST_BYTES = 1 << 30
 """Size of a file of means from which on another begins: larger ones aren't read after a crash."""
 
@@ -256,6 +256,7 @@ class Thinner:
 
     def __init__(self, spool: Path, kept_s: float) -> None:
         self._spool, self._kept_ns = spool, int(kept_s * 1e9)
+        self._part_ns = max(self._kept_ns // _PARTS, _SHORTEST_NS)
         self._parts: deque[tuple[Path, int]] = deque()
         self._path: Path | None = None
         self._before: tuple[Path, pa.Table] | None = None
@@ -265,7 +266,7 @@ class Thinner:
     def is_due(self, newest_ns: int) -> bool:
         """True if the part that is written has its length; ``newest_ns`` is its newest stamp."""
         self._begun_ns = self._begun_ns or newest_ns
-        if newest_ns < self._begun_ns + self._kept_ns // _PARTS or self._path is None:
+        if newest_ns < self._begun_ns + self._part_ns or self._path is None:
             return False
         self._parts.append((self._path, newest_ns))
         self._begun_ns = newest_ns
@@ -286,7 +287,7 @@ class Thinner:
     def _thin(self, path: Path, newest_ns: int) -> None:
         readings = read_part(path, "recent")
         both = readings if self._before is None else tables.concat([self._before[1], readings], "recent")
-        until_ns = (newest_ns - self._kept_ns // (2 * _PARTS)) // NS * NS  # stamps come late by less
+        until_ns = (newest_ns - self._part_ns // 2) // NS * NS  # stamps come late by less
         for name, rows in zip(("samples", "extremes"), of_seconds(both, self._until_ns, until_ns), strict=True):
             writer = self._writers.get(name)
             if writer is None or writer.path.stat().st_size > _MOST_BYTES:

@@ -139,14 +139,6 @@ class Run(Shown):
                 return channel.of_seconds() if len(self.recent) else channel
         return None
 
-    def last_hour(self) -> Run | None:
-        """The Run with the readings of its last hour for ``samples``; None if these are there already."""
-
-        def computed(table: pa.Table) -> Run:
-            return replace(self, samples=table, recent=tables.empty("recent"), extremes=tables.empty("extremes"))
-
-        return self.remember("recent", "run", computed) if len(self.recent) else None
-
     def series(self, device: str, channel: str) -> tuple[Any, Any]:
         """Stamps (int64 ns) and values (float64) of one channel in stored order, as NumPy arrays.
 

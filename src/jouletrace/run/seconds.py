@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,11 @@ NS = 1_000_000_000
 _STATES = ("energy_counter", "throttle_bits", "pstate")
 """Beginnings of names of channels of which the last reading of each second stays: they have no mean."""
 
-_DIGITS = 6
-"""Of a mean: 1 mW of 700 W. Sensors have a tenth of that, and what rounding changes averages out."""
+_DIGITS, _OTHERS = 6, 4
+"""Of a mean of power, 1 mW of 700 W, and of another channel: each digit is 0.4 bytes in a file."""
+
+_MEANS = ("_active", "_occupancy", "_per_s")
+"""Ends of names of channels of which each reading is a mean over 200 ms: what else they reached isn't known."""
 
 
 def of_seconds(table: pa.Table, since_ns: int | Mapping[tuple[str, str], int], until_ns: int) -> list[pa.Table]:
@@ -42,9 +46,9 @@ def of_seconds(table: pa.Table, since_ns: int | Mapping[tuple[str, str], int], u
     for rows in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
         named = devices[device[rows[0]]], channels[channel[rows[0]]]
         since = since_ns if isinstance(since_ns, int) else since_ns.get(named, 0)
-        time_ns, mean, low, high = _seconds(stamps[rows], values[rows], since, until_ns, named[1].startswith(_STATES))
+        time_ns, mean, low, high = _seconds(stamps[rows], values[rows], since, until_ns, named[1])
         means.append(_rows("samples", named, {"time_ns": time_ns, "value": mean}))
-        apart = low < high
+        apart = (low < high) & (not named[1].endswith(_MEANS))
         columns: dict[str, Ints | Floats] = {"time_ns": time_ns[apart], "low": low[apart], "high": high[apart]}
         extremes.append(_rows("extremes", named, columns))
     return [tables.concat(means, "samples"), tables.concat(extremes, "extremes")]
@@ -59,7 +63,7 @@ def _rows(name: str, named: tuple[str, str], columns: dict[str, Ints | Floats]) 
     return tables.conform(pa.table(columns | texts), name)
 
 
-def _seconds(time_ns: Ints, value: Floats, since: int, until: int, state: bool) -> tuple[Ints, Floats, Floats, Floats]:
+def _seconds(time_ns: Ints, value: Floats, since: int, until: int, channel: str) -> tuple[Ints, Floats, Floats, Floats]:
     """Stamps, means, lowest and highest readings of the seconds of one channel that have a reading; sorted by time."""
     ends = -(-time_ns // NS) * NS
     first, last = np.searchsorted(ends, since, side="right"), np.searchsorted(ends, until, side="right")
@@ -67,7 +71,7 @@ def _seconds(time_ns: Ints, value: Floats, since: int, until: int, state: bool) 
     if not len(starts):
         return time_ns[:0], value[:0], value[:0], value[:0]
     final = np.append(starts[1:], last) - 1
-    if state:
+    if channel.startswith(_STATES):
         return time_ns[final], value[final], value[final], value[final]
     low, high = (extreme.reduceat(value[:last], starts) for extreme in (np.minimum, np.maximum))
     second = ends[starts]
@@ -77,8 +81,18 @@ def _seconds(time_ns: Ints, value: Floats, since: int, until: int, state: bool) 
     width = ended - begun
     energy = np.interp(ended, at, sums) - np.interp(begun, at, sums)
     mean = np.where(width > 0, energy / np.where(width > 0, width, 1.0), value[final])
-    size = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.maximum(np.abs(mean), 1e-12))))
+    digits = _DIGITS if channel.endswith("_w") else _OTHERS
+    size = 10.0 ** (digits - 1 - np.floor(np.log10(np.maximum(np.abs(mean), 1e-12))))
     return end, np.round(mean * size) / size, low, high
+
+
+def last_hour(run: Run) -> Run | None:
+    """The Run with the readings of its last hour for ``samples``; None if these are there already."""
+
+    def computed(table: pa.Table) -> Run:
+        return replace(run, samples=table, recent=tables.empty("recent"), extremes=tables.empty("extremes"))
+
+    return run.remember("recent", "run", computed) if len(run.recent) else None
 
 
 def settle(run: Run) -> None:

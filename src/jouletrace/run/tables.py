@@ -277,7 +277,10 @@ TABLES: dict[str, pa.Schema] = {
 SOLVED = ("divided", "powers", "errors")
 """Written by the analysis of kernels (``run.division``), which ``show --by`` runs again where they are missing."""
 
-OPTIONAL = ("counters", "activity", "waveform", "requests", "steps", *SOLVED, "recent", "extremes")
+OF_LONG = ("recent", "extremes")
+"""Only of a recording of which ``samples`` holds means of seconds."""
+
+OPTIONAL = ("counters", "activity", "waveform", "requests", "steps", *SOLVED, *OF_LONG)
 """Written only if they have rows: Runs of format 1.0 don't contain them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
