@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run import load, save, sound, tables
-from make_runs import all_runs, profile_run
+from make_runs import all_runs, profile_run, thinned
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A Run on disk as a folder and as a zip; not to be changed."""
     folder = tmp_path_factory.mktemp("saved")
-    run = profile_run(kernels=2)
+    run = thinned(profile_run(kernels=2))
     run.samples = run.samples.slice(0, 50)
     save(run, folder / "run")
     save(run, folder / "run.zip")

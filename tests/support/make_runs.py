@@ -188,6 +188,14 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
     return run
 
 
+def thinned(run: Run) -> Run:
+    """The Run with a last hour and extremes of seconds, as a long recording has them."""
+    run.recent = run.samples.slice(0, 3)
+    rows = [{"time_ns": START + SECOND, "device": GPU, "channel": "power_w", "low": 80.5, "high": 690.25}]
+    run.extremes = tables.from_rows(rows, "extremes")
+    return run
+
+
 def divide(run: Run, units: list[int]) -> None:
     """Give a Run a division: kernels of two kinds at 500 and 300 W, which share an error of 3 W."""
     root = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])

@@ -16,7 +16,7 @@ from jouletrace.analysis.imported_recording import seconds_text
 from jouletrace.analysis.levels import idle_and_working_levels
 from jouletrace.analysis.power import TOO_SHORT, energies, no_power_reason, power_record, readings, too_short
 from jouletrace.arrays import Floats
-from jouletrace.attribution.spans import BLIND, span_energies
+from jouletrace.attribution.spans import BLIND, shown_ns, span_energies
 from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
@@ -210,6 +210,8 @@ def watched(run: Run, device: str, record: Readings, response: Response) -> tupl
     """
     delay_ns = int((response.delay_s + response.middle_s) * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
+    if len(run.recent):  # means of seconds leave out nothing
+        start, end = shown_ns(record, response).tolist()
     recorded = _recorded(run, device)
     if recorded is None:  # cut off before its end: all that there is
         return start if run.kind == "import" else max(start, run.created_ns), end

@@ -10,13 +10,15 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from jouletrace.arrays import Ints
+from jouletrace.attribution.outcome import SWINGS
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.spans import SpanEnergies, span_energies
+from jouletrace.attribution.spans import SpanEnergies, shown_ns, span_energies
 from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
 from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import SAMPLE_RATE
+from jouletrace.run.seconds import NS, last_hour
 from jouletrace.sensor import shares
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
@@ -134,13 +136,34 @@ def energies(
     period_s: float | None = None,
     prior: Prior = Prior(),  # noqa: B008  # frozen
 ) -> SpanEnergies:
-    """Energies of spans on one device, with arguments of ``span_energies``; none has one without a power record."""
+    """Energies of spans on one device, with arguments of ``span_energies``; none has one without a power record.
+
+    If the Run holds means of seconds, spans within its last hour have those of its readings.
+    """
+    recent = last_hour(run)
+    last = readings(recent, device) if recent is not None else None
+    if recent is not None and last is not None and len(last[0]) > 1:
+        first_ns, last_ns = shown_ns(*last)
+        if np.all((np.asarray(start_ns) >= first_ns) & (np.asarray(end_ns) <= last_ns)):
+            return energies(recent, device, start_ns, end_ns, bursts_ns, period_s, prior)
     record_and_response, power = readings(run, device), power_record(run, device)
     if record_and_response is None or power is None:
         return SpanEnergies.none(np.size(start_ns), no_power_reason(run, device))
     each = span_energies(*record_and_response, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, prior=prior)
+    if recent is not None:
+        each = each.less_certain(run.remember("recent", ("unseen", device), lambda _: _unseen(recent, device)))
     codes = sensor_flags(power[1])
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
+
+
+def _unseen(recent: Run, device: str) -> float:
+    """Standard uncertainty of the energy of a Run's last hour by swings between readings, over the energy."""
+    record_and_response = readings(recent, device)
+    if record_and_response is None or len(record_and_response[0]) < 2:
+        return 0.0
+    first_ns, last_ns = shown_ns(*record_and_response).tolist()
+    hour = energies(recent, device, [first_ns + NS], [last_ns - NS], bursts_ns=[]).estimate()
+    return hour.budget.get(SWINGS, 0.0) / hour.value if hour.value else 0.0
 
 
 def sensor_flags(response: StepResponse) -> list[str]:

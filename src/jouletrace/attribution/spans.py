@@ -128,6 +128,16 @@ class SpanEnergies:
         (mean,), _ = energies.moments(row)
         return float(Z95 * energies.hidden_sd(row)[0] / abs(mean))
 
+    def less_certain(self, share: float) -> SpanEnergies:
+        """The same with one more error that all spans have in common, a standard uncertainty over the energy."""
+        if self.energies is None or not share:
+            return self
+        off_j = share * self.energies.mean_j
+        energies = replace(self.energies, covariance=self.energies.covariance + off_j[:, :, None] * off_j[:, None])
+        ends, here = energies.interval(), self.has_energy
+        mean, low, high = (np.where(here, end[np.maximum(self.number, 0)], np.nan) for end in ends)
+        return replace(self, energies=energies, energy_j=mean, low_j=low, high_j=high)
+
     def _counted(self, energies: Energies, weights: Floats) -> tuple[Energies, Floats]:
         """The energies that count in some sums, k of m, and the weights of these, shape (r, k)."""
         counts = np.flatnonzero(self.has_energy & weights.any(axis=0))

@@ -13,13 +13,16 @@ from jouletrace.recording.base import Recorder, RecorderCost
 __all__ = ["Recorder", "RecorderCost", "open_recorder"]
 
 
-def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None = None) -> Recorder:
+def open_recorder(
+    devices: Sequence[Device], spool: Path, power_s: float | None = None, kept_s: float | None = None
+) -> Recorder:
     """The recorder that fits the devices' clock and what there is to read; it records once ``start`` is called.
 
     Args:
         devices: The devices to record.
         spool: Folder of the ``samples`` stream; created if it is missing.
         power_s: As in ``Collector``.
+        kept_s: Likewise.
 
     Raises:
         BadInputError: If simulated GPUs in virtual time are mixed with devices in real time.
@@ -31,11 +34,13 @@ def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None 
     if nothing or virtual == {True}:
         from jouletrace.recording.in_process import InProcessRecorder
 
-        return InProcessRecorder(devices, spool, power_s)
+        return InProcessRecorder(devices, spool, power_s, kept_s)
     from jouletrace.recording.process import ProcessRecorder
 
     offset_ns = getattr(devices[0].clock, "offset_ns", None)
-    return ProcessRecorder([device.spec for device in devices], spool, power_s=power_s, offset_ns=offset_ns)
+    return ProcessRecorder(
+        [device.spec for device in devices], spool, power_s=power_s, offset_ns=offset_ns, kept_s=kept_s
+    )
 
 
 __getattr__ = public_names(

@@ -27,17 +27,20 @@ class Recorder(ABC):
 
     Args:
         spool: Folder of the ``samples`` stream.
+        kept_s: As in ``Collector``; readings are then to be had by ``follow`` and ``fresh``, not by ``samples``.
 
     Attributes:
         channels: The recorded channels; known after ``start``.
         since_ns: Time of the first poll; known after ``start``.
     """
 
-    def __init__(self, spool: Path) -> None:
+    def __init__(self, spool: Path, kept_s: float | None = None) -> None:
         self.channels: list[ChannelInfo] = []
         self.since_ns = 0
         self._spool = Path(spool).absolute()
+        self._kept_s = kept_s
         self._stream: SampleStream | None = None
+        self._fresh: SampleStream | None = None
         self._cost: RecorderCost | None = None
 
     @abstractmethod
@@ -55,6 +58,16 @@ class Recorder(ABC):
             RecorderDiedError: If it was never started.
         """
         return self._started().table()
+
+    def fresh(self) -> pa.Table:
+        """Readings since the last call, as a ``samples`` table.
+
+        Raises:
+            RecorderDiedError: If it was never started.
+        """
+        if self._fresh is None:
+            self._fresh = self.follow()
+        return self._fresh.take()
 
     def follow(self) -> SampleStream:
         """A second reader of the stream, for a caller that consumes new batches.
@@ -89,7 +102,7 @@ class Recorder(ABC):
     def _read(self, path: Path, channels: list[ChannelInfo]) -> None:
         """Follow the stream that has been started."""
         self.channels = channels
-        self._stream = SampleStream(path, channels)
+        self._stream = SampleStream(path, channels, keeps=self._kept_s is None)
 
     def _started(self) -> SampleStream:
         if self._stream is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,7 +17,8 @@ from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.run import ChannelInfo, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.lazily import compute as pc
-from jouletrace.run.spool import SpoolWriter
+from jouletrace.run.seconds import NS, of_seconds
+from jouletrace.run.spool import SpoolWriter, read_part
 
 
 class SampleStream:
@@ -27,10 +29,13 @@ class SampleStream:
     Args:
         path: The stream; it must exist.
         channels: All channels that occur in it.
+        keeps: Whether batches are kept for ``table`` and ``take``.
     """
 
-    def __init__(self, path: Path, channels: list[ChannelInfo]) -> None:
+    def __init__(self, path: Path, channels: list[ChannelInfo], keeps: bool = True) -> None:
         self.path = path
+        self._keeps = keeps
+        self._next: Path | None = None
         self._file: BinaryIO = path.open("rb")
         self._offset = 0
         self._schema: pa.Schema | None = None
@@ -60,12 +65,27 @@ class SampleStream:
             try:
                 message = pa.ipc.read_message(self._file)
             except (EOFError, pa.ArrowInvalid, OSError):
-                return  # the end, or a batch that is still being written
+                # the end, or a batch that is still being written; a part that has a next one was complete before that
+                if self._next is not None:
+                    self.close()
+                    self.path, self._file, self._next = self._next, self._next.open("rb"), None
+                    self._offset, self._schema = 0, None
+                elif (later := self._later()) is None:
+                    return
+                else:
+                    self._next = later
+                continue
             self._offset = self._file.tell()
             if self._schema is None:
                 self._schema = pa.ipc.read_schema(message)
             else:
                 self._take(pa.ipc.read_record_batch(message, self._schema))
+
+    def _later(self) -> Path | None:
+        """The next part of a recording that is thinned."""
+        if not self.path.name.startswith("recent."):
+            return None
+        return min((path for path in self.path.parent.glob("recent.*") if path.name > self.path.name), default=None)
 
     # One dictionary for all batches, so that Arrow never has to unify dictionaries. An array imports pandas: not before
     # there are samples.
@@ -82,7 +102,8 @@ class SampleStream:
         columns["device"] = _encoded(columns["device"], self._devices)
         columns["channel"] = _encoded(columns["channel"], self._channels)
         whole = pa.RecordBatch.from_arrays([columns[f.name] for f in tables.SAMPLES], schema=tables.SAMPLES)
-        self._batches.append(whole)
+        if self._keeps:
+            self._batches.append(whole)
         power = batch.filter(pc.equal(batch.column("channel"), POWER))
         for device in self._last_power:
             newest = pc.max(power.filter(pc.equal(power.column("device"), device)).column("time_ns")).as_py()
@@ -118,6 +139,8 @@ class Collector:
         part: Part of the table (see ``SpoolWriter``).
         power_s: Longest interval in seconds between polls of a power that is constant between updates; None for
             the source's own interval.
+        kept_s: Age in seconds from which on readings are replaced by means of seconds; None for never. What is newer
+            are files of a sixtieth of it, of the table ``recent``.
 
     Raises:
         RecorderDiedError: If the stream can't be written.
@@ -129,7 +152,14 @@ class Collector:
         samples: Readings written so far.
     """
 
-    def __init__(self, devices: Sequence[Device], spool: Path, part: str, power_s: float | None = None) -> None:
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        spool: Path,
+        part: str,
+        power_s: float | None = None,
+        kept_s: float | None = None,
+    ) -> None:
         self.sources: list[Source] = []
         self.channels: list[ChannelInfo] = []
         self.failures: list[str] = []
@@ -145,8 +175,9 @@ class Collector:
                 source.interval_s = min(source.interval_s, power_s)
             self.sources.append(source)
             self.channels.extend(source.channels)
+        self._thinner = Thinner(spool, kept_s) if kept_s is not None else None
         with written_to(spool):
-            self._writer = SpoolWriter(spool, "samples", part)
+            self._writer = self._thinner.next() if self._thinner else SpoolWriter(spool, "samples", part)
         self.path = self._writer.path
 
     def poll(self, source: Source) -> None:
@@ -181,14 +212,18 @@ class Collector:
         pending, self._pending = self._pending, []
         if not pending:
             return
+        time_ns = np.concatenate([samples.time_ns for _, samples in pending])
         columns = {
-            "time_ns": np.concatenate([samples.time_ns for _, samples in pending]),
+            "time_ns": time_ns,
             "device": [device for device, samples in pending for _ in samples.time_ns],
             "channel": [samples.channel for _, samples in pending for _ in samples.time_ns],
             "value": np.concatenate([samples.value for _, samples in pending]),
         }
         with written_to(self.path):
             self._writer.append(columns)
+            if self._thinner is not None and self._thinner.is_due(int(time_ns.max())):
+                self._writer.close()
+                self._writer = self._thinner.next()
         self.samples += sum(len(samples.time_ns) for _, samples in pending)
 
     def close(self) -> None:
@@ -200,6 +235,81 @@ class Collector:
         self.flush()
         with written_to(self.path):
             self._writer.close()
+            if self._thinner is not None:
+                self._thinner.close()
+
+
+_PARTS, _SHORTEST_NS = 60, 4 * NS
+_MOST_BYTES = 1 << 30
+"""Size of a file of means from which on another begins: larger ones aren't read after a crash."""
+
+
+class Thinner:
+    """Parts of ``recent``, the oldest of which become means of seconds and their extremes.
+
+    A part is removed when all of its seconds are on disk as means: once the part after it has been thinned, too.
+
+    Args:
+        spool: Folder of the parts.
+        kept_s: As in ``Collector``.
+    """
+
+    def __init__(self, spool: Path, kept_s: float) -> None:
+        self._spool, self._kept_ns = spool, int(kept_s * 1e9)
+        self._part_ns = max(self._kept_ns // _PARTS, _SHORTEST_NS)
+        self._parts: deque[tuple[Path, int]] = deque()
+        self._path: Path | None = None
+        self._before: tuple[Path, pa.Table] | None = None
+        self._number = self._begun_ns = self._until_ns = 0
+        self._writers: dict[str, SpoolWriter] = {}
+
+    def is_due(self, newest_ns: int) -> bool:
+        """True if the part that is written has its length; ``newest_ns`` is its newest stamp."""
+        self._begun_ns = self._begun_ns or newest_ns
+        if newest_ns < self._begun_ns + self._part_ns or self._path is None:
+            return False
+        self._parts.append((self._path, newest_ns))
+        self._begun_ns = newest_ns
+        return True
+
+    def next(self) -> SpoolWriter:
+        """The next part, once those that are old enough have been thinned.
+
+        Raises:
+            OSError: If it can't be written.
+        """
+        while self._parts and self._parts[0][1] <= self._begun_ns - self._kept_ns:
+            self._thin(*self._parts.popleft())
+        writer = SpoolWriter(self._spool, "recent", f"{self._number:06d}")
+        self._path, self._number = writer.path, self._number + 1
+        return writer
+
+    def _thin(self, path: Path, newest_ns: int) -> None:
+        readings = read_part(path, "recent")
+        both = readings if self._before is None else tables.concat([self._before[1], readings], "recent")
+        until_ns = (newest_ns - self._part_ns // 2) // NS * NS  # stamps come late by less
+        for name, rows in zip(("samples", "extremes"), of_seconds(both, self._until_ns, until_ns), strict=True):
+            writer = self._writers.get(name)
+            if writer is None or writer.path.stat().st_size > _MOST_BYTES:
+                self.close(name)
+                writer = self._writers[name] = SpoolWriter(self._spool, name, f"{self._number:06d}")
+            writer.append(
+                {column: rows[column].to_pylist() for column in ("device", "channel")}
+                | {
+                    column: rows[column].to_numpy()
+                    for column in rows.column_names
+                    if column not in ("device", "channel")
+                }
+            )
+        if self._before is not None:
+            self._before[0].unlink(missing_ok=True)
+        self._before, self._until_ns = (path, readings), until_ns
+
+    def close(self, *names: str) -> None:
+        """End the streams of means, or those of some tables."""
+        for name in names or tuple(self._writers):
+            if name in self._writers:
+                self._writers.pop(name).close()
 
 
 def _stands_still(channel: ChannelInfo) -> bool:

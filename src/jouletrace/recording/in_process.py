@@ -38,8 +38,10 @@ class InProcessRecorder(Recorder):
     stream; their clock may then be real.
     """
 
-    def __init__(self, devices: Sequence[Device], spool: Path, power_s: float | None = None) -> None:
-        super().__init__(spool)
+    def __init__(
+        self, devices: Sequence[Device], spool: Path, power_s: float | None = None, kept_s: float | None = None
+    ) -> None:
+        super().__init__(spool, kept_s)
         self._devices = list(devices)
         self._clock = devices[0].clock
         self._power_s = power_s
@@ -49,7 +51,7 @@ class InProcessRecorder(Recorder):
 
     def start(self) -> None:
         """Poll every source once and set the timers; see ``Recorder``."""
-        self._collector = Collector(self._devices, self._spool, fresh_part(self._spool), self._power_s)
+        self._collector = Collector(self._devices, self._spool, fresh_part(self._spool), self._power_s, self._kept_s)
         self._read(self._collector.path, list(self._collector.channels))
         self.since_ns = self._clock.time_ns()
         if self._collector.sources:
@@ -64,6 +66,12 @@ class InProcessRecorder(Recorder):
         if self._collector is not None and self._cost is None:
             self._collector.flush()
         return stream.table()
+
+    def fresh(self) -> pa.Table:
+        """See ``Recorder``."""
+        if self._collector is not None and self._cost is None:
+            self._collector.flush()
+        return super().fresh()
 
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
         """Advance virtual time until the power record has passed ``time_ns``; see ``Recorder``."""

@@ -54,8 +54,9 @@ class ProcessRecorder(Recorder):
         factory: str = Config.factory,
         power_s: float | None = None,
         offset_ns: int | None = None,
+        kept_s: float | None = None,
     ) -> None:
-        super().__init__(spool)
+        super().__init__(spool, kept_s)
         self._specs = list(specs)
         self._factory = factory
         self._power_s = power_s
@@ -148,7 +149,9 @@ class ProcessRecorder(Recorder):
     def _opened(self) -> subprocess.Popen[bytes]:
         part = fresh_part(self._spool)
         errors = _kept_errors()
-        config = Config(self._specs, str(self._spool), part, os.getpid(), self._factory, self._power_s, errors)
+        config = Config(
+            self._specs, str(self._spool), part, os.getpid(), self._factory, self._power_s, errors, self._kept_s
+        )
         command = [sys.executable, "-P", "-m", "jouletrace.recording.worker", json.dumps(asdict(config))]
         try:
             self._spool.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,7 @@ from jouletrace.run.lazily import compute as pc
 from jouletrace.run.masking import mask, masked_arguments
 from jouletrace.run.measured import keep, mend
 from jouletrace.run.scratch import Scratch
+from jouletrace.run.seconds import settle
 from jouletrace.run.spool import SPOOL, SpoolWriter, read_spool
 from jouletrace.run.store import remove_own, save_header
 from jouletrace.tracer.process_trace import Launched
@@ -55,7 +56,7 @@ class Session:
             (spooled to a temporary folder).
         command, workload, settings: As in ``Run``.
         calibrated: Whether stored calibrations of the devices count.
-        power_s: As in ``Collector``.
+        power_s, kept_s: As in ``Collector``.
         id: Of the Run for which the folder has been taken (``run.places.begin``); "" if it hasn't.
         meanwhile: Work for the host while the recorder starts.
 
@@ -74,6 +75,7 @@ class Session:
         settings: Settings | None = None,
         calibrated: bool = True,
         power_s: float | None = None,
+        kept_s: float | None = None,
         id: str = "",
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
@@ -100,7 +102,8 @@ class Session:
         self._others: dict[str, dict[int, Process]] = {}
         self._on_disk: SpoolWriter | None = None
         self._host = beside(self.devices) if kind in WITH_HOST else []
-        self.recorder: Recorder = open_recorder([*self.devices, *self._host], self._home / SPOOL, power_s)
+        self.recorder: Recorder = open_recorder([*self.devices, *self._host], self._home / SPOOL, power_s, kept_s)
+        self._thins = kept_s is not None
 
     def __enter__(self) -> Self:
         """Start recording.
@@ -265,8 +268,13 @@ class Session:
 
     def snapshot(self) -> Run:
         """The Run so far, without figures: the input of the stopping rule."""
-        self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
-        if "samples" in self._rows:
+        if self._thins:
+            for name in ("samples", "recent", "extremes"):
+                setattr(self.run, name, read_spool(self._home / SPOOL, name))
+            settle(self.run)
+        else:
+            self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
+        if "samples" in self._rows and not self._thins:
             self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
         if self._on_disk is None:
             self.run.spans = self._rows["spans"].table()

@@ -86,7 +86,7 @@ class Config:
         part: Part of the ``samples`` table.
         parent: Process id of the parent.
         factory: "module:function" that opens a device from its spec.
-        power_s: As in ``Collector``.
+        power_s, kept_s: As in ``Collector``.
         errors: File descriptor of the parent's standard error, for a line after its death; None for no line.
     """
 
@@ -97,6 +97,7 @@ class Config:
     factory: str = "jouletrace.devices.registry:open_device"
     power_s: float | None = None
     errors: int | None = None
+    kept_s: float | None = None
 
 
 @dataclass
@@ -151,7 +152,7 @@ def run(config: Config) -> None:
     try:
         for spec in config.specs:
             devices.append(opener(spec))
-        collector = Collector(devices, Path(config.spool), config.part, config.power_s)
+        collector = Collector(devices, Path(config.spool), config.part, config.power_s, config.kept_s)
         collector.poll_all()
         collector.flush()
         if collector.failures:

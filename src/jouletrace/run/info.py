@@ -6,7 +6,7 @@ Everything here is plain data in ``run.json``. Unknown fields of a newer minor v
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -14,6 +14,9 @@ from msgspec import Meta
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """The integers that tables and NumPy can hold."""
+
+SECONDS = "seconds"
+"""Kind of sensor (``sensor.kinds``) of the means of seconds that a long recording holds."""
 
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
@@ -127,6 +130,12 @@ class ChannelInfo(PlainData):
     def drawn_j(self, joules: Any, seconds: Any) -> Any:
         """Joules that were drawn when its energy counter gained these in so many seconds."""
         return self.gain * joules + self.offset_w * seconds
+
+    def of_seconds(self) -> ChannelInfo:
+        """The channel whose readings are means of seconds of these."""
+        if self.unit != "W":
+            return self
+        return replace(self, sensor=SECONDS, period_s=1.0, window_s=1.0, gapless=True, response={})
 
 
 @dataclass

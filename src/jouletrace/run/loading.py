@@ -20,6 +20,7 @@ from jouletrace.run.masking import mask
 from jouletrace.run.model import Run
 from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, of_csv, run_files
+from jouletrace.run.seconds import settle
 from jouletrace.run.spool import SPOOL, read_spool
 
 REPEATS = "repeats"
@@ -133,12 +134,7 @@ def _assemble(files: RunFiles, source: Path) -> Run:
         elif run.complete and (name not in tables.OPTIONAL or file_name in checksums):
             raise BadInputError(f"{source}/{file_name} is missing")
         elif source.is_dir():
-            recorded = read_spool(source / SPOOL, name)
-            whole = sound.sound_rows(recorded, name)
-            if len(whole) < len(recorded):
-                message = f"{len(recorded) - len(whole)} rows of {name} were damaged and were left out"
-                run.warn("rows_left_out", message, str(source))
-            setattr(run, name, whole)
+            _read_spooled(run, source, name)
     for of_table, check in (("activity.parquet is damaged: ", sound.check_kernels), ("", divisions_of)):
         try:
             check(run)
@@ -155,6 +151,17 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     if not run.complete and not any(warning.code in _SAYS_INCOMPLETE for warning in run.warnings):
         run.warn("incomplete", "the recording was cut off; only data that had reached the disk is kept", str(source))
     return run
+
+
+def _read_spooled(run: Run, source: Path, name: str) -> None:
+    recorded = read_spool(source / SPOOL, name)
+    whole = sound.sound_rows(recorded, name)
+    if len(whole) < len(recorded):
+        message = f"{len(recorded) - len(whole)} rows of {name} were damaged and were left out"
+        run.warn("rows_left_out", message, str(source))
+    setattr(run, name, whole)
+    if name == "extremes":  # the last of the tables of readings
+        settle(run)
 
 
 def checked_table(file: BinaryIO, name: str, allowance: Allowance) -> pa.Table:

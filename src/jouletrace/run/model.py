@@ -58,8 +58,8 @@ class Run(Shown):
         recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
         complete: False while recording and after an interruption.
         warnings: Known problems that affect this Run.
-        samples, spans, units, windows, results, counters, activity, waveform, requests, steps, divided, powers, errors:
-            See ``run.tables``.
+        samples, recent, extremes, spans, units, windows, results, counters, activity, waveform, requests, steps,
+            divided, powers, errors: See ``run.tables``.
     """
 
     id: str = field(default_factory=lambda: uuid4().hex)
@@ -79,6 +79,8 @@ class Run(Shown):
     complete: bool = True
     warnings: list[RunWarning] = field(default_factory=list)
     samples: pa.Table = field(default_factory=lambda: tables.empty("samples"))
+    recent: pa.Table = field(default_factory=lambda: tables.empty("recent"))
+    extremes: pa.Table = field(default_factory=lambda: tables.empty("extremes"))
     spans: pa.Table = field(default_factory=lambda: tables.empty("spans"))
     units: pa.Table = field(default_factory=lambda: tables.empty("units"))
     windows: pa.Table = field(default_factory=lambda: tables.empty("windows"))
@@ -131,10 +133,10 @@ class Run(Shown):
         return to_pandas(self.table(name))
 
     def channel(self, device: str, name: str) -> ChannelInfo | None:
-        """The description of a channel, or None if the Run doesn't have it."""
+        """The description of a channel as ``samples`` holds it, or None if the Run doesn't have it."""
         for channel in self.channels:
             if channel.device == device and channel.name == name:
-                return channel
+                return channel.of_seconds() if len(self.recent) else channel
         return None
 
     def series(self, device: str, channel: str) -> tuple[Any, Any]:

@@ -24,6 +24,8 @@ _MOST_COPIES = 10**9
 
 _NEEDED = {
     "samples": ("time_ns", "device", "channel"),
+    "recent": ("time_ns", "device", "channel"),
+    "extremes": REQUIRED["extremes"],
     "spans": ("id", "kind"),
     "units": ("id", "level", "name"),
     "windows": ("variant",),

@@ -83,6 +83,11 @@ def read_spool(folder: Path | str, table: str) -> pa.Table:
     return tables.concat(parts, table)
 
 
+def read_part(path: Path, table: str) -> pa.Table:
+    """All complete batches of one file of a table."""
+    return tables.concat(_whole_pieces(path, table), table)
+
+
 def _whole_pieces(path: Path, table: str) -> Iterator[pa.Table]:
     """All complete batches of a file, combined into pieces of ``_PIECE`` batches, copied into memory."""
     batches = _whole_batches(path)

@@ -52,6 +52,18 @@ SAMPLES = _schema(
     _field("value", pa.float64(), "by channel", "the reading"),
 )
 
+RECENT = SAMPLES
+"""Of a recording of which ``samples`` holds means of seconds: the last hour, reading by reading."""
+
+EXTREMES = _schema(
+    _field("time_ns", pa.int64(), "ns", "the stamp of the mean in samples, since the Unix epoch"),
+    _field("device", _NAME, "", "id of the device"),
+    _field("channel", _NAME, "", "channel name"),
+    _field("low", pa.float64(), "by channel", "the lowest reading of that second"),
+    _field("high", pa.float64(), "by channel", "the highest reading of that second"),
+)
+"""Of such a recording, the seconds in which a channel had different readings."""
+
 SPANS = _schema(
     _field("id", pa.int64(), "", "unique in the Run"),
     _field("parent", pa.int64(), "", "id of the enclosing span; null at the top"),
@@ -258,16 +270,23 @@ TABLES: dict[str, pa.Schema] = {
     "divided": DIVIDED,
     "powers": POWERS,
     "errors": ERRORS,
+    "recent": RECENT,
+    "extremes": EXTREMES,
 }
 
 SOLVED = ("divided", "powers", "errors")
 """Written by the analysis of kernels (``run.division``), which ``show --by`` runs again where they are missing."""
 
-OPTIONAL = ("counters", "activity", "waveform", "requests", "steps", *SOLVED)
+OF_LONG = ("recent", "extremes")
+"""Only of a recording of which ``samples`` holds means of seconds."""
+
+OPTIONAL = ("counters", "activity", "waveform", "requests", "steps", *SOLVED, *OF_LONG)
 """Written only if they have rows: Runs of format 1.0 don't contain them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "samples": ("time_ns", "device", "channel", "value"),
+    "recent": ("time_ns", "device", "channel", "value"),
+    "extremes": tuple(EXTREMES.names),
     "spans": ("id", "kind", "name", "start_ns", "end_ns"),
     "units": ("id", "level", "name"),
     "windows": ("variant", "start_ns", "end_ns"),

@@ -15,6 +15,7 @@ import numpy as np
 
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT
+from jouletrace.run.info import SECONDS
 from jouletrace.sensor import shares
 from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.sensor.models import Means, SampleResponse, Sensor
@@ -109,6 +110,8 @@ _RECORD_WINDOW_S = 0.025
 
 # Windows and periods: Yang, Adamek and Armour, "Part-time power measurements", SC 2024, and NVIDIA's documentation
 KINDS: dict[str, SensorKind] = {
+    # Means of seconds of a long recording's readings, whose sensor trails by 5 to 60 ms.
+    SECONDS: SensorKind((), nominal(1.0, 1.0, 0.03, 0.0, lag_s=0.03)),
     # A mean over the last second. GA100 (8.0) and older GPUs report a short window as their usage.
     "average_1s": SensorKind(
         (PowerField((AVERAGE,)), PowerField((USAGE,), _ONE_SECOND, ((8, 6), (99, 0)))),

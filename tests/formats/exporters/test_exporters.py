@@ -28,7 +28,10 @@ def test_an_exported_run_is_the_same_run(tmp_path, name, form):
 def test_zip_adds_its_suffix_and_holds_all_files(tmp_path):
     path = exporters.export(RUNS["full"], "zip", tmp_path / "a.b")
     assert path == tmp_path / "a.b.zip"
-    assert set(zipfile.ZipFile(path).namelist()) == {"run.json", *(f"{name}.parquet" for name in tables.TABLES)}
+    assert set(zipfile.ZipFile(path).namelist()) == {
+        "run.json",
+        *(f"{name}.parquet" for name in tables.TABLES if name not in tables.OF_LONG),
+    }
     assert exporters.export(RUNS["full"], "zip", tmp_path / "c.zip") == tmp_path / "c.zip"
 
 
@@ -41,7 +44,7 @@ def test_every_table_of_a_simulated_run_says_so_in_every_row(tmp_path):
     run = simulated_run()
     exporters.export(run, "csv", tmp_path / "csv")
     exporters.export(run, "parquet", tmp_path / "parquet")
-    for name in tables.TABLES.keys() - tables.SOLVED:
+    for name in tables.TABLES.keys() - tables.SOLVED - set(tables.OF_LONG):
         heading, *rows = csv.reader((tmp_path / "csv" / f"{name}.csv").open(newline=""))
         assert heading[-1] == "SIMULATED"
         assert {row[-1] for row in rows} <= {"true"}
@@ -67,7 +70,10 @@ def test_parquet_refuses_the_name_of_a_zip(tmp_path):
 def test_csv_is_one_file_a_table_beside_run_json(tmp_path):
     exporters.export(RUNS["full"], "csv", tmp_path / "out")
     found = {path.name for path in (tmp_path / "out").iterdir()}
-    assert found == {"run.json", *(f"{name}.csv" for name in tables.TABLES if name not in tables.SOLVED)}
+    assert found == {
+        "run.json",
+        *(f"{name}.csv" for name in tables.TABLES if name not in (*tables.SOLVED, *tables.OF_LONG)),
+    }
     header = json.loads((tmp_path / "out" / "run.json").read_text())
     assert header["channels"][0]["unit"] == "W"
 
@@ -75,7 +81,9 @@ def test_csv_is_one_file_a_table_beside_run_json(tmp_path):
 def test_csv_headings_name_every_unit(tmp_path):
     exporters.export(Run(), "csv", tmp_path / "out")
     suffixes = {"ns": "_ns", "W": "_w", "J": "_j", "s": "_s", "MHz": "_mhz", "Cel": "_c", "B": "bytes"}
-    for name, schema in [(name, tables.TABLES[name]) for name in tables.TABLES if name not in tables.SOLVED]:
+    for name, schema in [
+        (name, tables.TABLES[name]) for name in tables.TABLES if name not in (*tables.SOLVED, *tables.OF_LONG)
+    ]:
         headings = next(csv.reader((tmp_path / "out" / f"{name}.csv").open()))
         for field, heading in zip(schema, headings, strict=True):
             unit = field.metadata[b"unit"].decode()

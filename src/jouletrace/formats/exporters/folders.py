@@ -55,7 +55,8 @@ def write_csv(run: Run, path: Path | str) -> Path:
     target = check_free(path)
     with written(target, BadInputError), first_folder(target) as folder:
         write_whole(folder / RUN_JSON, encode(run), mode=file_mode(), first=True)
-        for name in [name for name in tables.TABLES if name not in tables.SOLVED]:
+        left_out = (*tables.SOLVED, *(name for name in tables.OF_LONG if not len(run.table(name))))
+        for name in [name for name in tables.TABLES if name not in left_out]:
             table = tables.conform(run.table(name), name)
             if run.simulated:
                 table = tables.mark_simulated(table)

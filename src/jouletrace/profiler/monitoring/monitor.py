@@ -31,12 +31,14 @@ def monitor(
     typed: str = "",
     displays: Sequence[Display] = (),
     observers: Sequence[Observer] = (),
+    kept_s: float = 3600.0,
 ) -> Run:
     """Record until the program ends or, without one, the duration is over, or Ctrl-C or SIGTERM comes.
 
     The record has the sensor's update rate; every ``interval_s`` seconds the displays get the latest readings and the
     work that ``counter`` has counted, with what ``observers`` know of the devices. The output of the program goes to
     the descriptor ``stdout``, if given; ``typed`` becomes ``Run.command``.
+    Of what is older than ``kept_s`` means of seconds are kept, with their extremes.
 
     Raises:
         BadInputError: If the program can't be started, there is nothing to count, or nothing would end the recording
@@ -55,7 +57,9 @@ def monitor(
     workload: WorkloadFacts = {"name": name}
     if counter is not None:
         workload["work"] = counter.unit
-    session = Session("monitor", devices, folder=folder, command=typed, workload=workload, settings=settings)
+    session = Session(
+        "monitor", devices, folder=folder, command=typed, workload=workload, settings=settings, kept_s=kept_s
+    )
     try:
         with session:
             if counter is not None:

@@ -196,7 +196,7 @@ class Watch:
         for observer in observers:
             observer.start(session)
         self._counter = counter
-        self._seen = self._looked_ns = 0
+        self._looked_ns = 0
         start = session.clock.time_ns()
         labels = device_labels([device.info for device in session.devices])
         self._readings = {d.info.id: Reading(d.info.id, labels[d.info.id], d.info) for d in session.devices}
@@ -217,10 +217,7 @@ class Watch:
             return
         if self._hurry:  # without a request the recorder flushes only once per second
             self._session.recorder.wait_until(self._session.clock.time_ns() - int(LATE_S * 1e9), LATE_S)
-        table = self._session.recorder.samples()
-        fresh = table.slice(self._seen)
-        self._seen = len(table)
-        self._take(fresh)
+        self._take(self._session.recorder.fresh())
         if (now := self._session.clock.time_ns()) >= self._looked_ns + FLUSH_S * 1e9:
             self._looked_ns = now
             for device in self._session.devices:
