@@ -23,16 +23,20 @@ def otlp(
     They have the times of the Run, as hw.energy and hw.power. monitor --otlp sends readings while it runs.
     """
     from jouletrace.cli.output import say
+    from jouletrace.formats.importers import UNIX
     from jouletrace.run import load
     from jouletrace.wings.otlp.sender import Sender
 
     opened = load(run)
+    clocks = [about["clock"] for about in opened.settings.get("imported", [])]
+    if clocks and UNIX not in clocks:
+        raise BadInputError(f"{run} can't be sent: its times have no date: import a log whose times have one")
     states = _states(opened)
     if not states:
         what = "its energy is per iteration" if opened.kind in ("profile", "ab") else "it has no energy of a device"
         raise BadInputError(f"{run} can't be sent: {what}")
-    if not Sender(url).send(states):
-        raise NotPossibleError(f"{url} did not take {run}")
+    if not (sender := Sender(url)).send(states):
+        raise NotPossibleError(f"{sender.where} did not take {run}")
     say(f"sent {', '.join(state.info.name for state in states)}")
 
 

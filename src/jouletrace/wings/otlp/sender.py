@@ -6,20 +6,23 @@ report is left out, never 0. A simulated one has the attribute ``jouletrace.simu
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.known_secrets import MASK
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.run import DeviceInfo
 from jouletrace.version import __version__
 
+_LOGGER = logging.getLogger(__name__)
 _PATH = "/v1/metrics"
 _CHANNELS = {
     "power_w": ("hw.power", 1.0),
@@ -55,35 +58,71 @@ class Sender:
 
     Args:
         url: Of the collector; without a path ``/v1/metrics`` is added. Headers, certificates and the time limit are
-            those of the variables ``OTEL_EXPORTER_OTLP_...``, names of the resource those of ``OTEL_...``.
+            those of the variables ``OTEL_EXPORTER_OTLP_...``, names of the resource those of ``OTEL_...``. It isn't
+            followed to where it redirects.
+
+    Attributes:
+        where: The URL without its secrets.
 
     Raises:
-        BadInputError: If the URL isn't one of http or https.
+        BadInputError: If the URL isn't one of http or https, or a variable isn't a time limit.
         NotPossibleError: If the exporter isn't installed.
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInputError(f"{url!r}: write the URL of a collector, such as http://127.0.0.1:4318")
-        self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_PATH}"
+        self.where = self.about = _masked(url)
+        try:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+                raise ValueError
+        except ValueError:
+            example = "write the URL of a collector, such as http://127.0.0.1:4318"
+            raise BadInputError(f"{self.where!r}: {example}") from None
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from requests import Session
         except ImportError:
             raise NotPossibleError("otlp needs OpenTelemetry's exporter: pip install 'jouletrace[otel]'") from None
-        self._exporter: Any = OTLPMetricExporter(endpoint=self._url)
-        self.about = f"sending to {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        variables = ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+        limit = next(filter(None, map(os.environ.get, variables)), "10")  # the exporter's default
+        if not re.fullmatch(r"\d{1,6}(\.\d+)?", limit):
+            raise BadInputError(f"{variables[1]}={limit}: must be a number of seconds")
+        self._limit_s = float(limit)
+        logging.getLogger(OTLPMetricExporter.__module__).addFilter(_mask_record)
+        session = Session()
+        session.hooks["response"].append(_refuse_redirect)
+        path = parts.path if parts.path.strip("/") else _PATH
+        endpoint = parts._replace(path=path, fragment="").geturl()
+        self._exporter: Any = OTLPMetricExporter(endpoint=endpoint, session=session, timeout=self._limit_s)
+        self._sending: Thread | None = None
+        self.about = f"sending to {self.where}"
 
     def send(self, states: Iterable[State]) -> bool:
-        """Send these states; True if the collector took them. The exporter logs why it didn't."""
+        """Send these states; True if the collector took them. The exporter logs why it didn't.
+
+        A collector that answers byte by byte keeps the exporter beyond its time limit: a thread waits for it then,
+        and nothing is sent until it has ended.
+        """
         from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        resource = Resource({"service.name": "jouletrace", "host.name": socket.gethostname()})
-        scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), _metrics(list(states)), "")
-        sent = self._exporter.export(MetricsData([ResourceMetrics(resource, [scope], "")]))
-        return bool(sent == MetricExportResult.SUCCESS)
+        if self._sending is not None and self._sending.is_alive():
+            return False
+        by_host: dict[str, list[State]] = {}
+        for state in states:
+            by_host.setdefault(state.info.host, []).append(state)
+        data, answers = [], list[Any]()
+        for host, some in by_host.items():
+            resource = Resource({"service.name": "jouletrace"} | ({"host.name": host} if host else {}))
+            scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), _metrics(some), "")
+            data.append(ResourceMetrics(resource, [scope], ""))
+        self._sending = Thread(target=lambda: answers.append(self._exporter.export(MetricsData(data))), daemon=True)
+        self._sending.start()
+        self._sending.join(self._limit_s + 1)  # a second for the exporter to log what it met at its limit
+        if not answers:
+            _LOGGER.error("no whole answer of %s in %g s", self.where, self._limit_s)
+        return answers == [MetricExportResult.SUCCESS]
 
 
 class LiveSender(Sender):
@@ -96,7 +135,7 @@ class LiveSender(Sender):
             raise BadInputError(f"OTEL_METRIC_EXPORT_INTERVAL={every_ms}: must be a number of milliseconds")
         self._every_s = int(every_ms) / 1000
         self.about += f" each {self._every_s:g} s"
-        self._start_ns, self._states, self._ended = time.time_ns(), list[State](), Event()
+        self._states, self._ended = list[State](), Event()
         self._thread = Thread(target=self._run, name="jouletrace-otlp", daemon=True)
 
     def __enter__(self) -> Self:
@@ -119,7 +158,8 @@ class LiveSender(Sender):
             values["hw.energy"] = reading.energy_j
         if reading.info.memory_bytes:
             values["hw.gpu.memory.limit"] = float(reading.info.memory_bytes)
-        return State(reading.info, min(self._start_ns, reading.time_ns), reading.time_ns, values)
+        info = replace(reading.info, host=reading.info.host or socket.gethostname())
+        return State(info, reading.start_ns or reading.time_ns, reading.time_ns, values)
 
     def _run(self) -> None:
         while not self._ended.wait(self._every_s):
@@ -172,3 +212,26 @@ def _attributes(info: DeviceInfo) -> dict[str, Any]:
         "jouletrace.simulated": info.simulated or None,
     }
     return {name: value for name, value in stated.items() if value}
+
+
+def _masked(text: str) -> str:
+    """A URL, or text that holds some, without users, passwords and queries."""
+    return re.sub(r"\?[^\s'\"]+", f"?{MASK}", re.sub(r"(^|//)[^\s/?#]*@", rf"\1{MASK}@", text))
+
+
+def _mask_record(record: logging.LogRecord) -> bool:
+    """A filter of a logger, which masks and passes all."""
+    record.msg, record.args = _masked(record.getMessage()), ()
+    return True
+
+
+def _refuse_redirect(answer: Any, **_: Any) -> None:
+    """A hook of requests: the exporter takes a redirect for success, or follows it to another server with its headers.
+
+    Raises:
+        TooManyRedirects: If the answer is one.
+    """
+    from requests import TooManyRedirects
+
+    if answer.is_redirect:
+        raise TooManyRedirects("it redirects: write the URL to which it does")
