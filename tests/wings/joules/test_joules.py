@@ -84,6 +84,32 @@ def test_each_session_adds_a_run_of_another_simulated_gpu(suite, tmp_path):
     assert jt.compare(first, second).shared is None
 
 
+@pytest.mark.thorough
+def test_another_gpu_is_neither_better_nor_worse(suite):
+    assert suite(BLOCK, LOADED, "--joules-save=before").returncode == 0
+    done = suite(BLOCK, LOADED.replace("h100", "a100"), "--joules-compare=before")
+    assert done.returncode == 0, done.stdout
+    (row,) = re.findall(r"^test_mine.py::test_block +(.+)$", done.stdout, re.MULTILINE)
+    assert re.search(r"differs: .*H100.* in A, .*A100.* in B: measure both on one", row), row
+    assert "better" not in done.stdout
+
+
+@pytest.mark.thorough
+def test_a_name_that_another_session_takes_meanwhile_is_not_lost(suite, tmp_path):
+    (tmp_path / "conftest.py").write_text(
+        "from pathlib import Path\n\nthere, asked = Path.exists, []\n\n"
+        "def exists(path):\n"
+        "    asked.append(path)\n"
+        "    return there(path) and (path.suffix != '.zip' or asked.count(path) > 1)\n\n"
+        "def pytest_runtest_setup():\n"
+        "    Path.exists = exists\n"
+    )
+    for _ in range(2):
+        done = suite(BLOCK, LOADED, "--joules-save=runs")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(file.name[-6:] for file in (tmp_path / "runs").iterdir()) == ["-1.zip", "-2.zip"]
+
+
 @pytest.fixture
 def before(tmp_path):
     """Three Runs of a test of ``PRODUCTS`` in the folder "before", on simulated GPUs of seeds of their own."""
@@ -135,6 +161,7 @@ def test_a_check_that_cannot_be_judged_fails_the_session(suite, before):
         (["--joules-fail=energy"], "--joules-fail 'energy': write"),
         (["--joules-save=/dev/null/runs"], "/dev/null"),
         (["--joules-summary=/dev/null/summary.md"], "/dev/null"),
+        (["--joules-summary=."], "Is a directory"),
     ],
 )
 def test_wrong_use_is_refused_before_a_test_runs(suite, options, said):
