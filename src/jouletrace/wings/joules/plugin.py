@@ -74,11 +74,10 @@ class Suite:
     def keep(self, name: str, run: jt.Run) -> None:
         """Add a Run, and write it where ``--joules-save`` says."""
         words, path = re.sub(r"[^\w.=-]+", "-", name).strip("-")[-_LONGEST:], name
-        for number in count(1) if self._save else ():
-            file = self._save / f"{words}-{number}.zip"
-            if not file.exists():
-                with suppress(TakenError):  # by another session, meanwhile
-                    path = run.save(str(file))
+        if self._save:
+            for number in count(1):
+                with suppress(TakenError):  # by this session or another
+                    path = run.save(str(self._save / f"{words}-{number}.zip"))
                     break
         self.runs[name] = run
         self.sessions[name].append((run, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,14 +29,17 @@ def otlp(
     from jouletrace.wings.otlp.sender import Sender
 
     opened = load(run)
-    clocks = [about["clock"] for about in opened.settings.get("imported", [])]
-    if clocks and UNIX not in clocks:
+    if (imported := opened.settings.get("imported")) and all(about["clock"] != UNIX for about in imported):
         raise BadInputError(f"{run} can't be sent: its times have no date: import a log whose times have one")
     states = _states(opened)
     if not states:
         what = "its energy is per iteration" if opened.kind in ("profile", "ab") else "it has no energy of a device"
         raise BadInputError(f"{run} can't be sent: {what}")
-    if not (sender := Sender(url)).send(states):
+    sender, taken = Sender(url), list[bool]()
+    sending = Thread(target=lambda: taken.append(sender.send(states)), daemon=True)
+    sending.start()
+    sending.join(sender.limit_s)
+    if taken != [True]:
         raise NotPossibleError(f"{sender.where} did not take {run}")
     say(f"sent {', '.join(state.info.name for state in states)}")
 

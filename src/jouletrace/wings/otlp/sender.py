@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Self
@@ -22,7 +22,6 @@ from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.run import DeviceInfo
 from jouletrace.version import __version__
 
-_LOGGER = logging.getLogger(__name__)
 _PATH = "/v1/metrics"
 _CHANNELS = {
     "power_w": ("hw.power", 1.0),
@@ -63,6 +62,7 @@ class Sender:
 
     Attributes:
         where: The URL without its secrets.
+        limit_s: Seconds in which a collector that is there has answered.
 
     Raises:
         BadInputError: If the URL isn't one of http or https, or a variable isn't a time limit.
@@ -70,59 +70,52 @@ class Sender:
     """
 
     def __init__(self, url: str) -> None:
-        self.where = self.about = _masked(url)
+        self.where = _masked(url)
         try:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
                 raise ValueError
         except ValueError:
-            example = "write the URL of a collector, such as http://127.0.0.1:4318"
-            raise BadInputError(f"{self.where!r}: {example}") from None
+            words = "write the URL of a collector, such as http://127.0.0.1:4318"
+            raise BadInputError(f"{self.where!r}: {words}") from None
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-            from requests import Session
+            from requests import Session, TooManyRedirects
         except ImportError:
             raise NotPossibleError("otlp needs OpenTelemetry's exporter: pip install 'jouletrace[otel]'") from None
-        variables = ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-        limit = next(filter(None, map(os.environ.get, variables)), "10")  # the exporter's default
+        limit = os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT", "10")  # the exporter's default
+        limit = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", limit)
         if not re.fullmatch(r"\d{1,6}(\.\d+)?", limit):
-            raise BadInputError(f"{variables[1]}={limit}: must be a number of seconds")
-        self._limit_s = float(limit)
-        logging.getLogger(OTLPMetricExporter.__module__).addFilter(_mask_record)
+            raise BadInputError(f"OTEL_EXPORTER_OTLP_TIMEOUT={limit}: must be a number of seconds")
+        self.limit_s = float(limit) + 1  # a second for the exporter to log what it met at its limit
+
+        def refuse_redirect(answer: Any, **_: Any) -> None:
+            if answer.is_redirect:  # the exporter takes it for success, or follows it with its headers
+                raise TooManyRedirects("it redirects: write the URL to which it does")
+
         session = Session()
-        session.hooks["response"].append(_refuse_redirect)
-        path = parts.path if parts.path.strip("/") else _PATH
-        endpoint = parts._replace(path=path, fragment="").geturl()
-        self._exporter: Any = OTLPMetricExporter(endpoint=endpoint, session=session, timeout=self._limit_s)
-        self._sending: Thread | None = None
+        session.hooks["response"].append(refuse_redirect)
+        endpoint = parts._replace(path=parts.path if parts.path.strip("/") else _PATH, fragment="").geturl()
+        self._exporter: Any = OTLPMetricExporter(endpoint=endpoint, session=session)
+        logging.getLogger(OTLPMetricExporter.__module__).addFilter(_mask_record)
         self.about = f"sending to {self.where}"
 
-    def send(self, states: Iterable[State]) -> bool:
+    def send(self, states: Sequence[State]) -> bool:
         """Send these states; True if the collector took them. The exporter logs why it didn't.
 
-        A collector that answers byte by byte keeps the exporter beyond its time limit: a thread waits for it then,
-        and nothing is sent until it has ended.
+        A collector that answers byte by byte never ends it, so it is called in threads that are left after ``limit_s``.
         """
         from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        if self._sending is not None and self._sending.is_alive():
-            return False
-        by_host: dict[str, list[State]] = {}
-        for state in states:
-            by_host.setdefault(state.info.host, []).append(state)
-        data, answers = [], list[Any]()
-        for host, some in by_host.items():
+        data = []
+        for host in dict.fromkeys(state.info.host for state in states):
             resource = Resource({"service.name": "jouletrace"} | ({"host.name": host} if host else {}))
-            scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), _metrics(some), "")
+            metrics = _metrics([state for state in states if state.info.host == host])
+            scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), metrics, "")
             data.append(ResourceMetrics(resource, [scope], ""))
-        self._sending = Thread(target=lambda: answers.append(self._exporter.export(MetricsData(data))), daemon=True)
-        self._sending.start()
-        self._sending.join(self._limit_s + 1)  # a second for the exporter to log what it met at its limit
-        if not answers:
-            _LOGGER.error("no whole answer of %s in %g s", self.where, self._limit_s)
-        return answers == [MetricExportResult.SUCCESS]
+        return bool(self._exporter.export(MetricsData(data)) == MetricExportResult.SUCCESS)
 
 
 class LiveSender(Sender):
@@ -144,7 +137,7 @@ class LiveSender(Sender):
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(2 * self.limit_s)  # what is being sent, and the last readings
 
     def show(self, readings: list[Reading], _work: LiveWork | None) -> None:
         """Send these readings next; a ``watch.Display``."""
@@ -223,15 +216,3 @@ def _mask_record(record: logging.LogRecord) -> bool:
     """A filter of a logger, which masks and passes all."""
     record.msg, record.args = _masked(record.getMessage()), ()
     return True
-
-
-def _refuse_redirect(answer: Any, **_: Any) -> None:
-    """A hook of requests: the exporter takes a redirect for success, or follows it to another server with its headers.
-
-    Raises:
-        TooManyRedirects: If the answer is one.
-    """
-    from requests import TooManyRedirects
-
-    if answer.is_redirect:
-        raise TooManyRedirects("it redirects: write the URL to which it does")

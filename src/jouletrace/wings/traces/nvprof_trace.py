@@ -48,7 +48,7 @@ _KNOWN = {
 _BLOCK = 20_000
 
 _LATEST = 2**61
-"""Limit in ns of starts and lengths, the year 2043 of those since 1970: their sum is an int64, too."""
+"""Limit in ns of starts, until 2043, and of lengths: their sum is an int64, too."""
 
 _CORRELATION = re.compile(r"\s\[(\d{1,15})\](?=\)?$)")
 """Behind a kernel's name, which a launch has in parentheses."""

@@ -60,12 +60,8 @@ def read(path: Path, options: ImportOptions) -> Run:
     found = _HEADER.search(text)
     if found is None:
         raise BadInputError(f"{path}: not recognised as a table of nsys stats or rocprofv3")
-    reports = {match.group().strip(): text.count("\n", 0, match.start()) + 1 for match in _REPORT.finditer(text)}
-    if len(reports) > 1:
-        lines = ", ".join(map(str, sorted(reports.values())[:8]))
-        raise BadInputError(
-            f"{path}: reports of several kinds (headings in lines {lines}): print one: -r cuda_gpu_trace"
-        )
+    if len({match.group().strip() for match in _REPORT.finditer(text)}) > 1:
+        raise BadInputError(f"{path}: reports of nsys stats of several kinds: print one: -r cuda_gpu_trace")
     tool = "rocprofv3" if re.search(r"Timestamp|DurationNs", found.group()) else "nsys stats"
     table = read_delimited(text, left, start=found.start())
     names, units = zip(*(_meaning(heading) for heading in table.header), strict=True)
