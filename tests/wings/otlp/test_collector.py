@@ -61,7 +61,8 @@ def points(request):
 
 
 @pytest.mark.thorough
-def test_a_run_is_sent_with_its_own_figures_and_times(collector, capsys):
+def test_a_run_is_sent_with_its_own_figures_and_times(collector, capsys, monkeypatch):
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
     said = done("otlp", str(RUN), collector.url)
     assert said.err == "sent NVIDIA H200\n"
     ((path, request),) = collector.sent
@@ -77,7 +78,7 @@ def test_a_run_is_sent_with_its_own_figures_and_times(collector, capsys):
     assert seconds == pytest.approx(run.result("time_s").value)
     assert energy.as_double / seconds == pytest.approx(run.result("power_w").value, rel=1e-3)
     resource = {a.key: a.value.string_value for a in request.resource_metrics[0].resource.attributes}
-    assert resource == {"service.name": "jouletrace", "host.name": run.devices[0].host}
+    assert resource == {"service.name": "jouletrace", "host.name": run.devices[0].host, "team": "vision"}
 
 
 @pytest.mark.thorough

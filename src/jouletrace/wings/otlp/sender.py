@@ -106,7 +106,7 @@ class Sender:
         A collector that answers byte by byte never ends it, so it is called in threads that are left after ``limit_s``.
         """
         from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
-        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         data = []
@@ -114,7 +114,7 @@ class Sender:
             resource = Resource({"service.name": "jouletrace"} | ({"host.name": host} if host else {}))
             metrics = _metrics([state for state in states if state.info.host == host])
             scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), metrics, "")
-            data.append(ResourceMetrics(resource, [scope], ""))
+            data.append(ResourceMetrics(resource.merge(OTELResourceDetector().detect()), [scope], ""))
         return bool(self._exporter.export(MetricsData(data)) == MetricExportResult.SUCCESS)
 
 
