@@ -102,13 +102,21 @@ def test_a_bundle_holds_a_load_as_every_sensor_showed_it_and_no_names(workspace,
     """From the record alone the GPU's sensors can be fitted."""
     monkeypatch.setattr(SimulatedGpu, "processes", lambda self: [Process(7, "secret-training")])
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "secret0")
+    begin = SimulatedGpu.__init__
+
+    def begin_with_uuid(self, *given, **options):
+        begin(self, *given, **options)
+        self.info.id = "GPU-4f5e6a7b-0123-4567-89ab-0123456789ab"
+
+    monkeypatch.setattr(SimulatedGpu, "__init__", begin_with_uuid)
     said = command(capsys, "doctor", "-d", "sim:h100", "--bundle", "gpu.zip")
     assert said.code == 0, said.err
     assert "saved gpu.zip" in said.err
     text = zipfile.ZipFile("gpu.zip").read("run.json").decode()
-    names = "secret", getpass.getuser(), str(workspace), platform.node()
+    names = "secret", "GPU-4f5e6a7b", getpass.getuser(), str(workspace), platform.node()
     assert not [name for name in names if re.search(rf"\b{re.escape(name)}", text)]
     sent = jt.load("gpu.zip")
+    assert {sent.devices[0].id, *sent.samples["device"].to_pylist()} == {"gpu0"}
     pulses = [row for row in sent.spans.to_pylist() if row["name"] == "pulse"]
     assert sum(row["end_ns"] - row["start_ns"] for row in pulses) > 8e9
     (there,) = sent.settings["doctor"]["devices"]
@@ -120,7 +128,8 @@ def test_a_bundle_holds_a_load_as_every_sensor_showed_it_and_no_names(workspace,
 
 def test_a_bundle_is_one_new_file(workspace, capsys):
     (workspace / "there.zip").touch()
-    for place, says in (("there.zip", "there is such a file"), ("folder", "ends in .zip")):
+    refused = {"there.zip": "File exists", "folder": "ends in .zip", "there.zip/x.zip": "bundle there.zip/x.zip: Not a"}
+    for place, says in refused.items():
         said = command(capsys, "doctor", "-d", "sim:h100", "--bundle", place)
         assert said.code == 2
         assert says in said.complaint

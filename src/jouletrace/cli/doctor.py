@@ -71,8 +71,11 @@ def _write_bundle(device: str, place: Path) -> None:
 
     if place.suffix != ".zip":
         raise BadInputError(f"--bundle {place}: name a file that ends in .zip")
-    if place.exists():
-        raise BadInputError(f"--bundle {place}: there is such a file already")
+    try:
+        place.touch(exist_ok=False)
+    except OSError as error:  # before the load runs
+        raise BadInputError(f"--bundle {place}: {error.strerror}") from None
+    place.unlink()
     with ProgressLine() as progress:
         run = bundle(device, place, progress)
     names = ", ".join(channel.name for channel in run.channels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ from jouletrace.devices import open_device
 from jouletrace.profiler.calibrate import record_pulses
 from jouletrace.profiler.doctor import Diagnosis, diagnose
 from jouletrace.profiler.progress import Progress
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.run import DeviceInfo, Run, tables
+from jouletrace.run.header import plain_fields, values_of
 from jouletrace.run.measured import keep
 
 SECONDS = 30.0
 """Length of the pulse train: sensors that mean over a second and update ten times in it see 15 pulses apart."""
+
+_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-fA-F]{8}[\w/-]*")
 
 
 def bundle(device_spec: str, place: Path, progress: Progress) -> Run:
@@ -37,8 +42,20 @@ def bundle(device_spec: str, place: Path, progress: Progress) -> Run:
     run.devices = list(map(_nameless, run.devices))
     run.warnings = [warning for warning in run.warnings if warning.code != "other_processes"]
     run.environment, run.settings["doctor"] = {}, _stated(diagnose(device_spec))
+    run = _numbered(run)
     keep(run, place)
     return run
+
+
+def _numbered(run: Run) -> Run:
+    """The Run with "gpu0", "gpu1", ... in place of UUIDs, which name a GPU for good."""
+    numbers: dict[str, str] = {}
+
+    def numbered(data: Any) -> Any:
+        return json.loads(_UUID.sub(lambda uuid: numbers.setdefault(uuid[0], f"gpu{len(numbers)}"), json.dumps(data)))
+
+    rows = {name: tables.from_rows(numbered(run.table(name).to_pylist()), name) for name in tables.TABLES}
+    return Run(**values_of(numbered(plain_fields(run))), **rows)
 
 
 def _nameless(info: DeviceInfo) -> DeviceInfo:

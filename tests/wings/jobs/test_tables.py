@@ -62,6 +62,7 @@ def test_the_run_of_loadgen_is_a_job(tmp_path):
     assert job.start_ns == 1_720_174_225_500_000_000  # 5 July, not 7 May
     assert job.end_ns - job.start_ns == 609_750_000_000
     assert notes == ["2 rows left out: the job has a time that can't be read (the first in line 2)"]
+    assert jobs_of(tmp_path, f"\n{LOADGEN}")[0] == [job]
 
 
 def test_a_table_of_ones_own_names_gpus(tmp_path):
@@ -104,6 +105,7 @@ def test_times_of_the_doubled_hour_are_named(tmp_path):
         ("name,start,end\na,2026-11-23 09:00,2026-11-23 08:00\n", "ended before it began"),
         ("name,gpus,start,end\na,4,2026-11-23 08:00,2026-11-23 09:00\n", "gpu_ids or gpu_count"),
         ("name,start,end\na,yesterday,today\n", "can't be read"),
+        (CSV.replace('"0,1"', "0-99999999999"), "more than 1,000 GPUs or hosts: 0-99999999999"),
         ("", "is empty"),
     ],
 )

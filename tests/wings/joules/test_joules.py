@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from statistics import mean, stdev
 
 import pytest
@@ -84,6 +85,24 @@ def test_each_session_adds_a_run_of_another_simulated_gpu(suite, tmp_path):
     assert jt.compare(first, second).shared is None
 
 
+@pytest.mark.thorough
+def test_another_gpu_is_neither_better_nor_worse(suite):
+    assert suite(BLOCK, LOADED, "--joules-save=before").returncode == 0
+    done = suite(BLOCK, LOADED.replace("h100", "a100"), "--joules-compare=before")
+    assert done.returncode == 0, done.stdout
+    (row,) = re.findall(r"^test_mine.py::test_block +(.+)$", done.stdout, re.MULTILINE)
+    assert re.search(r"differs: .*H100.* in A, .*A100.* in B: measure both on one", row), row
+    assert "better" not in done.stdout
+
+
+@pytest.mark.slow
+def test_sessions_at_once_lose_no_run(suite, tmp_path):
+    with ThreadPoolExecutor() as pool:
+        sessions = [pool.submit(suite, BLOCK, LOADED, "--joules-save=runs") for _ in range(3)]
+    assert [session.result().returncode for session in sessions] == [0, 0, 0]
+    assert len(list((tmp_path / "runs").iterdir())) == 3
+
+
 @pytest.fixture
 def before(tmp_path):
     """Three Runs of a test of ``PRODUCTS`` in the folder "before", on simulated GPUs of seeds of their own."""
@@ -135,6 +154,7 @@ def test_a_check_that_cannot_be_judged_fails_the_session(suite, before):
         (["--joules-fail=energy"], "--joules-fail 'energy': write"),
         (["--joules-save=/dev/null/runs"], "/dev/null"),
         (["--joules-summary=/dev/null/summary.md"], "/dev/null"),
+        (["--joules-summary=."], "Is a directory"),
     ],
 )
 def test_wrong_use_is_refused_before_a_test_runs(suite, options, said):

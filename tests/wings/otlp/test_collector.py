@@ -28,17 +28,22 @@ def collector():
             body = self.rfile.read(int(self.headers["Content-Length"]))
             server.sent.append((self.path, ExportMetricsServiceRequest.FromString(body)))
             self.send_response(server.code)
+            if server.code == 307:
+                self.send_header("Location", f"{server.url}/other")
             self.end_headers()
+            while server.drips and not server.ended.wait(0.1):
+                self.wfile.write(b".")
 
         def log_message(self, *_):
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.sent, server.code = [], 200
+    server.sent, server.code, server.drips, server.ended = [], 200, False, threading.Event()
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
+    server.ended.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -56,7 +61,8 @@ def points(request):
 
 
 @pytest.mark.thorough
-def test_a_run_is_sent_with_its_own_figures_and_times(collector, capsys):
+def test_a_run_is_sent_with_its_own_figures_and_times(collector, capsys, monkeypatch):
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
     said = done("otlp", str(RUN), collector.url)
     assert said.err == "sent NVIDIA H200\n"
     ((path, request),) = collector.sent
@@ -72,7 +78,7 @@ def test_a_run_is_sent_with_its_own_figures_and_times(collector, capsys):
     assert seconds == pytest.approx(run.result("time_s").value)
     assert energy.as_double / seconds == pytest.approx(run.result("power_w").value, rel=1e-3)
     resource = {a.key: a.value.string_value for a in request.resource_metrics[0].resource.attributes}
-    assert resource["service.name"] == "jouletrace"
+    assert resource == {"service.name": "jouletrace", "host.name": run.devices[0].host, "team": "vision"}
 
 
 @pytest.mark.thorough
@@ -97,7 +103,8 @@ def test_a_monitor_sends_as_it_runs_and_at_its_end(collector, tmp_path, monkeypa
     energies = [points(request)["hw.energy"][2][0][1] for _, request in collector.sent]
     joules = [energy.as_double for energy in energies]
     assert joules == sorted(joules)
-    assert len({energy.start_time_unix_nano for energy in energies}) == 1
+    (start,) = {energy.start_time_unix_nano for energy in energies}
+    assert joules[-1] == pytest.approx(300 * (energies[-1].time_unix_nano - start) / 1e9, rel=0.05)
     last = points(collector.sent[-1][1])
     run = load(tmp_path / "run")
     assert joules[-1] == pytest.approx(run.result("energy_total_j").value, rel=0.1)
@@ -128,6 +135,8 @@ def test_names_units_and_instruments_are_those_of_the_conventions(collector, tmp
     ("words", "code", "said"),
     [
         (["otlp", str(RUN), "127.0.0.1:4318"], 2, "write the URL of a collector"),
+        (["otlp", str(RUN), "http://[::1"], 2, "'http://[::1': write the URL of a collector"),
+        (["otlp", str(RUN), "http://me:SECRET@h:port/?token=SECRET"], 2, "'http://***@h:port/?***': write the URL"),
         (["otlp", str(REPOSITORY / "src/jouletrace/bundled/deit-b-64-graph-h100.zip"), "URL"], 2, "per iteration"),
         (["otlp", str(RUN), "URL"], 3, "did not take"),
     ],
@@ -146,3 +155,49 @@ def test_a_collector_that_is_down_ends_no_monitor(tmp_path, monkeypatch):
     words = ["--device", "sim:h100", "--otlp", "http://127.0.0.1:9", "--duration", "1", "-o", str(tmp_path / "run")]
     done("monitor", *words)
     assert jt.Run is type(load(tmp_path / "run"))
+
+
+@pytest.mark.thorough
+def test_a_token_is_sent_and_not_printed(collector, capsys, caplog):
+    from jouletrace.cli import main
+
+    with_token = collector.url.replace("//", "//me:PASSWORD@") + "/?token=TOKEN#there"
+    assert main.run(["otlp", str(RUN), with_token]) == 0
+    assert main.run(["otlp", str(RUN), "http://me:PASSWORD@127.0.0.1:9/?token=TOKEN"]) == 3
+    assert [path for path, _ in collector.sent] == ["/v1/metrics?token=TOKEN"]
+    printed = capsys.readouterr().err + caplog.text
+    assert "http://***@127.0.0.1:9/?*** did not take" in printed
+    assert "Failed to export" in printed
+    assert "TOKEN" not in printed
+    assert "PASSWORD" not in printed
+
+
+@pytest.mark.thorough
+def test_a_redirect_is_not_followed(collector, capsys):
+    from jouletrace.cli import main
+
+    collector.code = 307
+    assert main.run(["otlp", str(RUN), collector.url]) == 3
+    assert len(collector.sent) == 1
+
+
+@pytest.mark.thorough
+def test_a_collector_that_drips_ends(collector, capsys, monkeypatch):
+    from jouletrace.cli import main
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
+    collector.drips = True
+    assert main.run(["otlp", str(RUN), collector.url]) == 3
+    assert not collector.ended.is_set()
+
+
+@pytest.mark.thorough
+def test_times_without_a_date_are_not_sent(collector, capsys, tmp_path):
+    from jouletrace.cli import main
+
+    rows = "".join(f"{second},300\n" for second in range(30))
+    (tmp_path / "log.csv").write_text(f"time_s,power_w\n{rows}")
+    jt.import_files(tmp_path / "log.csv").save(str(tmp_path / "run"))
+    assert main.run(["otlp", str(tmp_path / "run"), collector.url]) == 2
+    assert "its times have no date" in capsys.readouterr().err
+    assert not collector.sent

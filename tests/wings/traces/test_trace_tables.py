@@ -75,6 +75,35 @@ def test_a_summary_has_the_times_that_it_states(tmp_path, name):
     assert run.result("time_max_s", of).value == pytest.approx(took.max() * 1e-9)
 
 
+@pytest.mark.parametrize("since_ns", [3 * 10**16, 1_772_532_000_123_456_789])
+def test_kernels_last_as_long_after_a_year_of_uptime_and_since_1970(tmp_path, since_ns):
+    text = rocprof()
+    for time in {*START.tolist(), *(START + LASTS).tolist()}:
+        text = text.replace(f",{time},", f",{time + since_ns},")
+    (tmp_path / "t.csv").write_text(text)
+    spans = jt.import_files(tmp_path / "t.csv").spans.to_pylist()
+    assert [span["end_ns"] - span["start_ns"] for span in spans] == LASTS.tolist()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+        "50.0,1000,2,500.0,500.0,400,600,1,cudaLaunchKernel\n",
+        "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
+        "100.0,3,33.0,33.0,30.0,36.0,1,[CUDA memcpy Host-to-Device]\n",
+        nsys(),
+    ],
+    ids=["calls", "sizes", "trace"],
+)
+@pytest.mark.parametrize("behind", [True, False])
+def test_reports_of_two_kinds_are_refused(tmp_path, other, behind):
+    kernels = SUMMARIES["nsys stats"].format(9000, 642.8, 500, 900)
+    (tmp_path / "s.csv").write_text("\n".join([kernels, other] if behind else [other, kernels]))
+    with pytest.raises(BadInputError, match="of several kinds: print one: -r cuda_gpu_trace"):
+        jt.import_files(tmp_path / "s.csv")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("changes", CHANGES)
 @pytest.mark.parametrize("name", TRACES)

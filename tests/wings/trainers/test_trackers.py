@@ -1,5 +1,7 @@
 """Figures of recordings and Runs in experiment trackers."""
 
+import logging
+import math
 import time
 
 import pytest
@@ -78,5 +80,8 @@ def test_a_recording_that_goes_on_has_its_sums_so_far():
 def test_what_is_no_tracker_is_refused(recording):
     with pytest.raises(BadInputError, match="a dict has none of add_scalar"):
         jt.log_to({}, recording)
+    for other in (logging.getLogger(), math):
+        with pytest.raises(BadInputError, match=r"has a log that isn't W&B's: \S*log\(\)"):
+            jt.log_to(other, recording)
     with pytest.raises(BadInputError, match="not a NoneType"):
         jt.log_to([].append, None)

@@ -182,3 +182,12 @@ def quantity(cell: str, wanted: str, usual: str = "") -> float | None:
         return None
     value = plain_number(digits)
     return None if value is None or is_blank_number(value) else value * found.factor
+
+
+def nanoseconds(cell: str) -> int | None:
+    """A printed time in ns, exactly where it is a whole number of them: a float has no room for uptimes of 104 days."""
+    digits, own = split(cell)
+    if own == "ns" and digits.isdecimal() and len(digits) < 20:
+        return int(digits)
+    seconds = quantity(cell, "s")
+    return None if seconds is None else round(seconds * 1e9)

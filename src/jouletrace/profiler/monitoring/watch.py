@@ -105,7 +105,7 @@ class Reading:
         values: Latest value by channel name; power is the mean since the last tick.
         energy_j: Joules since the monitor began, up to the end of the record; None without a power record.
         hole_s: Seconds of that time without readings.
-        energy_ns: Time until which ``energy_j`` is summed.
+        start_ns, energy_ns: Times from which and until which ``energy_j`` is summed.
         processes: What uses the device, as far as the driver lists it.
         labels: Who has it now, by name of a label; empty if no observer asks.
         energies: Joules of each that has had it of late, with such labels; together ``energy_j`` of some seconds ago.
@@ -118,6 +118,7 @@ class Reading:
     values: dict[str, float] = field(default_factory=dict)
     energy_j: float | None = None
     hole_s: float = 0.0
+    start_ns: int = 0
     energy_ns: int = 0
     processes: Sequence[Process] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -260,7 +261,8 @@ class Watch:
         for meter in self._meters:
             meter.take(fresh)
             if meter.last_ns > meter.start_ns and (reading := self._readings.get(meter.device)) is not None:
-                reading.energy_j, reading.hole_s, reading.energy_ns = meter.energy_j, meter.hole_s, meter.last_ns
+                reading.energy_j, reading.hole_s = meter.energy_j, meter.hole_s
+                reading.start_ns, reading.energy_ns = meter.start_ns, meter.last_ns
 
 
 class _WorkMeter:

@@ -33,7 +33,8 @@ _MEANINGS = {
 _RUNNING = ("unknown", "", "running", "none")
 _NOT_STARTED = ("unknown", "", "none", "none assigned")
 _IN_TRES = re.compile(r"gres/gpu(?::[\w.-]+)?=(\d+)|^gpu(?::[\w.-]+)?:(\d+)")
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_MOST_GPUS, _MOST_HOSTS = 1_000, 65_536  # of a range; of hosts Slurm's own MAX_RANGE
+_RANGE = re.compile(r"(\d{1,18})-(\d{1,18})")
 _TIMED = re.compile(r'"key": *"power_(begin|end)", *"value": *"(\d\d)-(\d\d)-(\d{4}) ([\d:.]+)"')
 """What LoadGen logs where the run that counts begins and ends: month, day, year and local time."""
 
@@ -148,7 +149,7 @@ def _times(texts: Sequence[str], time_zone: str | None) -> tuple[list[int | None
 def _table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Headings, and the cells of each row with its line; of columns of fixed widths, as ``sacct`` prints without -P."""
     lines = text.splitlines()
-    if text.startswith(":::MLLOG"):
+    if text.lstrip().startswith(":::MLLOG"):
         return ["name", "start", "end"], _loadgen(lines)
     at = next((n for n, line in enumerate(lines[1:30], 1) if re.fullmatch(r"\s*-{2,}(\s+-{2,})*\s*", line)), None)
     if at is not None:
@@ -213,7 +214,7 @@ def _listed(text: str) -> Iterator[str]:
     """Names in a cell: "0,2", "0-3", "GPU-4f5e..."."""
     for part in re.split(r"[\s,;+]+", text.strip().strip("[]")):
         if match := _RANGE.fullmatch(part):
-            yield from (str(n) for n in range(int(match[1]), int(match[2]) + 1))
+            yield from map(str, _range(match, _MOST_GPUS))
         elif part:
             yield part
 
@@ -240,4 +241,11 @@ def _numbered(text: str) -> Iterator[str]:
         if match is None:
             yield part.strip()
         else:
-            yield from (f"{n:0{len(match[1])}d}" for n in range(int(match[1]), int(match[2]) + 1))
+            yield from (f"{n:0{len(match[1])}d}" for n in _range(match, _MOST_HOSTS))
+
+
+def _range(match: re.Match[str], most: int) -> range:
+    numbers = range(int(match[1]), int(match[2]) + 1)
+    if len(numbers) > most:
+        raise BadInputError(f"a table of jobs has a range of more than {most:,} GPUs or hosts: {match[0]}")
+    return numbers

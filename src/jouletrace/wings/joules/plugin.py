@@ -21,7 +21,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jouletrace as jt
-from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.errors import BadInputError, JouletraceError, TakenError
 
 if TYPE_CHECKING:
     from jouletrace.comparing.pairs import Comparison
@@ -58,6 +58,8 @@ class Suite:
                 list(map(parse, self.checks))
             for folder in filter(None, (self._save, self._summary and self._summary.parent)):
                 folder.mkdir(parents=True, exist_ok=True)
+            if self._summary:
+                self._summary.open("a").close()
         except (BadInputError, OSError) as error:  # before tests run for hours
             raise pytest.UsageError(str(error).replace("--fail-if", "--joules-fail")) from None
         if compare and not self._before:
@@ -73,9 +75,10 @@ class Suite:
         """Add a Run, and write it where ``--joules-save`` says."""
         words, path = re.sub(r"[^\w.=-]+", "-", name).strip("-")[-_LONGEST:], name
         if self._save:
-            places = (self._save / f"{words}-{number}.zip" for number in count(1))
-            free = next(file for file in places if not file.exists())
-            path = run.save(str(free))
+            for number in count(1):
+                with suppress(TakenError):  # by this session or another
+                    path = run.save(str(self._save / f"{words}-{number}.zip"))
+                    break
         self.runs[name] = run
         self.sessions[name].append((run, path))
 
@@ -95,10 +98,15 @@ class Suite:
 
     def _compare(self, a: Any, b: Any, alpha: float) -> Comparison | str:
         """The comparison, or why there is none."""
+        from jouletrace.comparing.setup import other_things
+        from jouletrace.report.comparison_words import note
+
         try:
-            return jt.compare(a, b, fail_if=self.checks, alpha=alpha)
+            compared = jt.compare(a, b, fail_if=self.checks, alpha=alpha)
         except JouletraceError as error:
             return str(error)
+        other = other_things(compared.a, compared.b)
+        return note(other) if other else compared
 
 
 class Joules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,16 +24,23 @@ def otlp(
     They have the times of the Run, as hw.energy and hw.power. monitor --otlp sends readings while it runs.
     """
     from jouletrace.cli.output import say
+    from jouletrace.formats.importers import UNIX
     from jouletrace.run import load
     from jouletrace.wings.otlp.sender import Sender
 
     opened = load(run)
+    if (imported := opened.settings.get("imported")) and all(about["clock"] != UNIX for about in imported):
+        raise BadInputError(f"{run} can't be sent: its times have no date: import a log whose times have one")
     states = _states(opened)
     if not states:
         what = "its energy is per iteration" if opened.kind in ("profile", "ab") else "it has no energy of a device"
         raise BadInputError(f"{run} can't be sent: {what}")
-    if not Sender(url).send(states):
-        raise NotPossibleError(f"{url} did not take {run}")
+    sender, taken = Sender(url), list[bool]()
+    sending = Thread(target=lambda: taken.append(sender.send(states)), daemon=True)
+    sending.start()
+    sending.join(sender.limit_s)
+    if taken != [True]:
+        raise NotPossibleError(f"{sender.where} did not take {run}")
     say(f"sent {', '.join(state.info.name for state in states)}")
 
 

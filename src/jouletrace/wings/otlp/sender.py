@@ -6,16 +6,18 @@ report is left out, never 0. A simulated one has the attribute ``jouletrace.simu
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.known_secrets import MASK
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 from jouletrace.run import DeviceInfo
 from jouletrace.version import __version__
@@ -55,35 +57,65 @@ class Sender:
 
     Args:
         url: Of the collector; without a path ``/v1/metrics`` is added. Headers, certificates and the time limit are
-            those of the variables ``OTEL_EXPORTER_OTLP_...``, names of the resource those of ``OTEL_...``.
+            those of the variables ``OTEL_EXPORTER_OTLP_...``, names of the resource those of ``OTEL_...``. It isn't
+            followed to where it redirects.
+
+    Attributes:
+        where: The URL without its secrets.
+        limit_s: Seconds in which a collector that is there has answered.
 
     Raises:
-        BadInputError: If the URL isn't one of http or https.
+        BadInputError: If the URL isn't one of http or https, or a variable isn't a time limit.
         NotPossibleError: If the exporter isn't installed.
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInputError(f"{url!r}: write the URL of a collector, such as http://127.0.0.1:4318")
-        self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_PATH}"
+        self.where = _masked(url)
+        try:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+                raise ValueError
+        except ValueError:
+            words = "write the URL of a collector, such as http://127.0.0.1:4318"
+            raise BadInputError(f"{self.where!r}: {words}") from None
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from requests import Session, TooManyRedirects
         except ImportError:
             raise NotPossibleError("otlp needs OpenTelemetry's exporter: pip install 'jouletrace[otel]'") from None
-        self._exporter: Any = OTLPMetricExporter(endpoint=self._url)
-        self.about = f"sending to {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        limit = os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT", "10")  # the exporter's default
+        limit = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", limit)
+        if not re.fullmatch(r"\d{1,6}(\.\d+)?", limit):
+            raise BadInputError(f"OTEL_EXPORTER_OTLP_TIMEOUT={limit}: must be a number of seconds")
+        self.limit_s = float(limit) + 1  # a second for the exporter to log what it met at its limit
 
-    def send(self, states: Iterable[State]) -> bool:
-        """Send these states; True if the collector took them. The exporter logs why it didn't."""
+        def refuse_redirect(answer: Any, **_: Any) -> None:
+            if answer.is_redirect:  # the exporter takes it for success, or follows it with its headers
+                raise TooManyRedirects("it redirects: write the URL to which it does")
+
+        session = Session()
+        session.hooks["response"].append(refuse_redirect)
+        endpoint = parts._replace(path=parts.path if parts.path.strip("/") else _PATH, fragment="").geturl()
+        self._exporter: Any = OTLPMetricExporter(endpoint=endpoint, session=session)
+        logging.getLogger(OTLPMetricExporter.__module__).addFilter(_mask_record)
+        self.about = f"sending to {self.where}"
+
+    def send(self, states: Sequence[State]) -> bool:
+        """Send these states; True if the collector took them. The exporter logs why it didn't.
+
+        A collector that answers byte by byte never ends it, so it is called in threads that are left after ``limit_s``.
+        """
         from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
-        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        resource = Resource({"service.name": "jouletrace", "host.name": socket.gethostname()})
-        scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), _metrics(list(states)), "")
-        sent = self._exporter.export(MetricsData([ResourceMetrics(resource, [scope], "")]))
-        return bool(sent == MetricExportResult.SUCCESS)
+        data = []
+        for host in dict.fromkeys(state.info.host for state in states):
+            resource = Resource({"service.name": "jouletrace"} | ({"host.name": host} if host else {}))
+            metrics = _metrics([state for state in states if state.info.host == host])
+            scope = ScopeMetrics(InstrumentationScope("jouletrace", __version__), metrics, "")
+            data.append(ResourceMetrics(resource.merge(OTELResourceDetector().detect()), [scope], ""))
+        return bool(self._exporter.export(MetricsData(data)) == MetricExportResult.SUCCESS)
 
 
 class LiveSender(Sender):
@@ -96,7 +128,7 @@ class LiveSender(Sender):
             raise BadInputError(f"OTEL_METRIC_EXPORT_INTERVAL={every_ms}: must be a number of milliseconds")
         self._every_s = int(every_ms) / 1000
         self.about += f" each {self._every_s:g} s"
-        self._start_ns, self._states, self._ended = time.time_ns(), list[State](), Event()
+        self._states, self._ended = list[State](), Event()
         self._thread = Thread(target=self._run, name="jouletrace-otlp", daemon=True)
 
     def __enter__(self) -> Self:
@@ -105,7 +137,7 @@ class LiveSender(Sender):
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(2 * self.limit_s)  # what is being sent, and the last readings
 
     def show(self, readings: list[Reading], _work: LiveWork | None) -> None:
         """Send these readings next; a ``watch.Display``."""
@@ -119,7 +151,8 @@ class LiveSender(Sender):
             values["hw.energy"] = reading.energy_j
         if reading.info.memory_bytes:
             values["hw.gpu.memory.limit"] = float(reading.info.memory_bytes)
-        return State(reading.info, min(self._start_ns, reading.time_ns), reading.time_ns, values)
+        info = replace(reading.info, host=reading.info.host or socket.gethostname())
+        return State(info, reading.start_ns or reading.time_ns, reading.time_ns, values)
 
     def _run(self) -> None:
         while not self._ended.wait(self._every_s):
@@ -172,3 +205,14 @@ def _attributes(info: DeviceInfo) -> dict[str, Any]:
         "jouletrace.simulated": info.simulated or None,
     }
     return {name: value for name, value in stated.items() if value}
+
+
+def _masked(text: str) -> str:
+    """A URL, or text that holds some, without users, passwords and queries."""
+    return re.sub(r"\?[^\s'\"]+", f"?{MASK}", re.sub(r"(^|//)[^\s/?#]*@", rf"\1{MASK}@", text))
+
+
+def _mask_record(record: logging.LogRecord) -> bool:
+    """A filter of a logger, which masks and passes all."""
+    record.msg, record.args = _masked(record.getMessage()), ()
+    return True

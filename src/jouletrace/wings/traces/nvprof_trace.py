@@ -16,7 +16,7 @@ from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.columns import LAUNCH_SHAPE, join
 from jouletrace.formats.importers.log import LIMIT, Log
 from jouletrace.formats.importers.stamps import Stamps
-from jouletrace.formats.importers.units import UNITS, plain_number, quantity
+from jouletrace.formats.importers.units import UNITS, nanoseconds, plain_number, quantity
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.wings.traces.impossible import clear_impossible_times
@@ -46,6 +46,9 @@ _KNOWN = {
 }
 
 _BLOCK = 20_000
+
+_LATEST = 2**61
+"""Limit in ns of starts, until 2043, and of lengths: their sum is an int64, too."""
 
 _CORRELATION = re.compile(r"\s\[(\d{1,15})\](?=\)?$)")
 """Behind a kernel's name, which a launch has in parentheses."""
@@ -83,13 +86,13 @@ class NvprofTrace:
                 self._broken(line)
 
     def _row(self, line: int, row: dict[str, str]) -> None:
-        start, took = (quantity(row.get(edge, ""), "s") for edge in ("start", "duration"))
-        if start is None or not 0 <= start < 1e9:
+        start, took = (nanoseconds(row.get(edge, "")) for edge in ("start", "duration"))
+        if start is None or not 0 <= start < _LATEST:
             self._broken(line)
             return
         device = self._device(row.get("device", ""))
         sampled = self._sample(line, row, device, start)
-        if took is None or not 0 <= took < 1e9 or not row.get("name"):
+        if took is None or not 0 <= took < _LATEST or not row.get("name"):
             if not sampled:
                 self._broken(line)
             return
@@ -113,7 +116,7 @@ class NvprofTrace:
             counter = {"span": number, "metric": name, "value": value * kind.factor, "value_unit": kind.si}
             self._counters.append(counter)
 
-    def _sample(self, line: int, row: dict[str, str], device: str, start: float) -> bool:
+    def _sample(self, line: int, row: dict[str, str], device: str, start: int) -> bool:
         """Add the readings of a row; returns whether it has any."""
         found = False
         for column, (channel, usual, si) in _SENSORS.items():
@@ -126,7 +129,7 @@ class NvprofTrace:
                 continue
             if not found:
                 device = device or self._log.gpu("0")
-                self._times.append(round(start * 1e9))
+                self._times.append(start)
                 self._log.row("")
             found = True
             source = f"nvprof system profiling, {column}"
@@ -164,7 +167,7 @@ class NvprofTrace:
         self._log.write(run, Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0))
 
 
-def _span(number: int, row: dict[str, str], device: str, start: float, took: float) -> dict[str, Any]:
+def _span(number: int, row: dict[str, str], device: str, start: int, took: int) -> dict[str, Any]:
     name = row["name"]
     correlation: str | None = row.get("correlation_id")
     if found := _CORRELATION.search(name):
@@ -176,8 +179,8 @@ def _span(number: int, row: dict[str, str], device: str, start: float, took: flo
         "name": name,
         "device": device if on_gpu else None,
         "lane": f"stream {row.get('stream') or '?'}" if on_gpu else "API",
-        "start_ns": round(start * 1e9),
-        "end_ns": round(start * 1e9) + round(took * 1e9),
+        "start_ns": start,
+        "end_ns": start + took,
         "correlation": _integer(correlation, 2**62),
         "registers": _integer(row.get("registers per thread")),
     }

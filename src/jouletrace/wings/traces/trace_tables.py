@@ -10,7 +10,7 @@ from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, dec
 from jouletrace.formats.importers.delimited import Delimited, read_delimited
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.formats.importers.stated_units import read_heading
-from jouletrace.formats.importers.units import plain_number, quantity
+from jouletrace.formats.importers.units import nanoseconds, plain_number, quantity
 from jouletrace.run import Run
 from jouletrace.wings.traces.nvprof_trace import NvprofTrace
 
@@ -40,6 +40,9 @@ _HEADER = re.compile(
 )
 """The header of a table."""
 
+_REPORT = re.compile(r"^[^\d\n]*\((?:%|[num]?s|[KMG]?i?B)\),.*,.*$", re.M)
+"""The headings of any report of `nsys stats`: units in parentheses, and no number."""
+
 
 def sniff(head: bytes) -> bool:
     """True if the beginning of a file is that of such a table."""
@@ -57,6 +60,8 @@ def read(path: Path, options: ImportOptions) -> Run:
     found = _HEADER.search(text)
     if found is None:
         raise BadInputError(f"{path}: not recognised as a table of nsys stats or rocprofv3")
+    if len({match.group().strip() for match in _REPORT.finditer(text)}) > 1:
+        raise BadInputError(f"{path}: reports of nsys stats of several kinds: print one: -r cuda_gpu_trace")
     tool = "rocprofv3" if re.search(r"Timestamp|DurationNs", found.group()) else "nsys stats"
     table = read_delimited(text, left, start=found.start())
     names, units = zip(*(_meaning(heading) for heading in table.header), strict=True)
@@ -86,9 +91,9 @@ def _meaning(heading: str) -> tuple[str, str]:
 
 def _row(row: dict[str, str], on_gpu: bool) -> dict[str, str]:
     """A row of a trace by nvprof's names of its columns: rocprofv3 states ends, threads in place of blocks, agents."""
-    start, end = quantity(row.get("start", ""), "s"), quantity(row.pop("end", ""), "s")
+    start, end = nanoseconds(row.get("start", "")), nanoseconds(row.pop("end", ""))
     if start is not None and end is not None:
-        row["duration"] = f"{round((end - start) * 1e9)}ns"
+        row["duration"] = f"{end - start}ns"
     if direction := row.pop("direction", ""):
         to_gpu = direction.upper().endswith("TO_DEVICE")
         row |= {"name": f"[{direction}]", "device": row.get("to" if to_gpu else "from", "")}

@@ -35,7 +35,10 @@ def log_to(tracker: Any, source: Recording | Run, *, step: int | None = None) ->
     elif hasattr(tracker, "log_metrics"):
         tracker.log_metrics(figures, step=step)
     elif hasattr(tracker, "log"):
-        tracker.log(figures, step=step)
+        try:
+            tracker.log(figures, step=step)
+        except TypeError as error:  # as of logging, math
+            raise BadInputError(f"log_to: {tracker!r} has a log that isn't W&B's: {error}") from error
     elif callable(tracker):
         tracker(figures)
     else:
