@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+import tomllib
 
 import numpy as np
 import pytest
@@ -305,3 +307,79 @@ def test_the_counter_of_amd_smi_is_in_joules(capsys, tmp_path, above, repeated):
     said = " ".join(command(capsys, "show", str(tmp_path / "r"), "-v").out.split())
     assert "384 ± 35 J in 9 s, 42.7 ± 3.8 W on average" in said
     assert ("joules were assumed; if not, give --map energy_counter_mj=" in said) == (above == "")
+
+
+LONG = [
+    *(
+        ",",
+        " ",
+        "\n",
+        " \n",
+        ",,,,,\n",
+        "|",
+        "[0] ",
+        "[0] |C,%",
+        "[0] |a, 1 / 1",
+        ", 1",
+        "RAM 1/1MB ",
+        "1:11 ",
+        "1.1,",
+        "1",
+    ),
+    *(
+        ".",
+        "=",
+        "*",
+        "a",
+        "a ",
+        "A.",
+        "A\n",
+        '"',
+        "{ ",
+        "<uuid>",
+        "<gpu_power_readings>",
+        "<clocks><graphics_clock>",
+        "Mar 1 ",
+    ),
+    *(
+        "    Power Readings\n",
+        "    Power Readings\n        x\n",
+        "Time,1:11",
+        '"_timestamp"',
+        "GPU 1 ",
+        "CPU Power : ",
+        "[ ",
+    ),
+    *("1:11:11 ", "GPU: 1\n", "Kind,", " - ", "\t", "2026-03-03 ", "** (a_", "power"),
+]
+"""Texts that patterns with several repeats find many beginnings in."""
+
+BEFORE = ["[0] |1C,", "<clocks>\n<graphics_clock>", "Date,Time,", "A", "RAM 1/1MB ", "GPU 0"]
+"""Texts before as many blanks."""
+
+SIZE = 1 << 16
+
+
+@pytest.mark.timeout(10)
+def test_no_pattern_of_a_tool_takes_long_over_any_text():
+    """Each is linear in the length of a text: a quadratic one takes minutes."""
+    tools = tomllib.loads((REPOSITORY / "src/jouletrace/wings/logs/tools.toml").read_text())
+    patterns, headings = [tool["mark"] for tool in tools.values()], []
+    for tool in tools.values():
+        printed = tool.get("printed", {})
+        patterns += [printed[key] for key in ("record", "time", "device", "lines") if key in printed]
+        patterns += printed.get("values", {})
+        headings += [*tool.get("columns", {}), *printed.get("figures", {})]
+    for text in [part * (SIZE // len(part)) + "!" for part in LONG] + [before + " " * SIZE + "!" for before in BEFORE]:
+        for pattern in patterns:
+            assert sum(1 for _ in re.finditer(pattern, text, re.M)) < SIZE
+        assert not any(re.fullmatch(pattern, text) for pattern in headings)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("below", [",,\n" * 1000, "\n" * 8000, "1" * SIZE + "!,,\n"])
+def test_a_spreadsheet_with_nothing_in_its_last_rows_is_read(tmp_path, below):
+    rows = [stamp("%Y-%m-%d %H:%M:%S", k) + f",{w},50\n" for k, (w,) in enumerate(powers(1))]
+    (tmp_path / "a.csv").write_text("time,power_w,temperature_c\n" + "".join(rows) + below)
+    run = jt.import_files(tmp_path / "a.csv")
+    assert run.series(run.devices[0].id, "power_w")[1].tolist() == powers(1)[:, 0].tolist()
