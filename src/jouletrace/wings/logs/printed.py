@@ -30,6 +30,9 @@ from jouletrace.formats.importers.tools import KnownTool, tool_of
 from jouletrace.run import Run
 from jouletrace.wings.logs import nvidia_smi
 
+_HOSTS = 8
+"""As many readings may stand below each time, before the times are those of something else."""
+
 
 def sniff(head: bytes) -> bool:
     """True if the beginning of a file is that of a log of a tool whose values are printed between words."""
@@ -102,10 +105,14 @@ def _times(path: Path, log: Log, text: str, tool: KnownTool, starts: list[int]) 
     """The time of each record: that of a line above, its own, or seconds since the first by the tool's interval.
 
     Raises:
-        BadInputError: If the interval is unknown.
+        BadInputError: If the interval is unknown, or several readings stand below each time.
     """
     how = tool.printed
     above = [time_line(text[max(0, start - 200) : start].rstrip().rpartition("\n")[2]) for start in starts]
+    timed = len(above) - above.count("")
+    if timed > 1 and 3 * timed <= 2 * len(above) and len(above) <= _HOSTS * timed and "gpus" not in how:
+        several = f"several readings of {tool} stand below one time, as of several hosts"
+        raise BadInputError(f"{path}: {several}: print the time before each, and each host to a file of its own")
     if 2 * sum(map(bool, above)) >= len(above):
         return above
     ends = [*starts[1:], len(text)]
