@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import jouletrace as jt
+import tool_logs
 from commands import command
 from jouletrace.errors import BadInputError
 from places import REPOSITORY
-from tool_logs import COUNT, LOGS, START, ipmi, powers, stamp, tegrastats_of_tx2
+from tool_logs import COUNT, LOGS, START, gpustat, ipmi, powers, stamp, tegrastats_of_tx2
 
 CHANGES = [8, pytest.param(1000, marks=pytest.mark.slow)]
 """How many changed files of each are read."""
@@ -383,3 +384,107 @@ def test_a_spreadsheet_with_nothing_in_its_last_rows_is_read(tmp_path, below):
     (tmp_path / "a.csv").write_text("time,power_w,temperature_c\n" + "".join(rows) + below)
     run = jt.import_files(tmp_path / "a.csv")
     assert run.series(run.devices[0].id, "power_w")[1].tolist() == powers(1)[:, 0].tolist()
+
+
+def of_turbostat(columns):
+    """Rows of the sum and of two packages, 1 ms apart, by turbostat without ``--Summary``."""
+    text = ""
+    for k, (w,) in enumerate(powers(1)):
+        text += f"Time_Of_Day_Seconds\t{columns}PkgWatt\n"
+        for part, name in enumerate("-01"):
+            cell = f"{name}\t" if columns else ""
+            text += f"{START + k}.{900 + part}\t{cell}{w / (2 if part else 1):.3f}\n"
+    return text
+
+
+ASKED = {
+    "turbostat without Summary": (of_turbostat(""), r"come in bursts.*`turbostat --quiet --Summary"),
+    "HWiNFO of two makers": (
+        'Date,Time,"GPU Power [W]","Total Board Power (TBP) [W]"\n3.3.2026,1:2:3.456,90,50\n3.3.2026,1:2:4.456,90,50\n',
+        r"columns 3 and 4 are powers in a log of HWiNFO: choose one, --map power_w=3, or",
+    ),
+    "W&B, two runs": (
+        "Step,run-a - system/gpu.0.powerWatts,run-b - system/gpu.1.powerWatts\n0,205.0,315.9\n1,211.0,289.0\n",
+        r"columns 2 and 3 are powers in a log of W&B",
+    ),
+    "ipmitool of two hosts": (
+        re.sub(r"( +Inst[^+]*?activated\n\n)", r"\1\1", ipmi(powers(1, 0))),
+        r"several readings .* stand below one time",
+    ),
+    "negative time": ('{"time": -10.0, "gpu_energy": {"0": 1000.5}}', r"states a negative 'time'"),
+    "metrics at times of their own": (
+        "time,metric,value\n" + "".join(f"{1000 * START + k},m{k % 900}_w,50\n" for k in range(40000)),
+        r"900 metrics, each at times of its own",
+    ),
+}
+"""Files that allow several readings, and what is asked."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_allows_several_readings_is_asked_for(tmp_path, name):
+    text, words = ASKED[name]
+    (tmp_path / "a.log").write_text(text)
+    with pytest.raises(BadInputError, match=words):
+        jt.import_files(tmp_path / "a.log")
+
+
+def test_of_the_rows_of_turbostat_those_of_the_sum_count(tmp_path):
+    (tmp_path / "a.log").write_text(of_turbostat("Package\t"))
+    run = jt.import_files(tmp_path / "a.log")
+    assert run.series(run.devices[0].id, "power_w")[1].tolist() == pytest.approx(powers(1)[:, 0].tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("energies", ['{"0": 1000.5, "1": 0.0}', '{"0": 1000.5, "1": -500}'])
+def test_a_total_with_a_part_that_was_not_measured_is_unknown(tmp_path, energies):
+    (tmp_path / "a.json").write_text('{"time": 10.0, "gpu_energy": ' + energies + "}")
+    run = jt.import_files(tmp_path / "a.json")
+    assert run.result("energy_gpu_j").reason == "part_not_measured"
+    assert run.result("time_s").value == 10.0
+    assert "part_not_measured" in {warning.code for warning in run.warnings}
+
+
+def test_each_output_in_a_file_is_a_result_and_what_a_program_prints_is_none(tmp_path):
+    again = PERF.replace("1,234.50", "9,000.00").replace("10.001234567 sec", "10.0012 +- 0.0034 sec")
+    (tmp_path / "a.txt").write_text("  99 Joules power/energy-pkg/\n" + PERF + again)
+    run = jt.import_files(tmp_path / "a.txt")
+    assert [run.result("energy_cpu_j", unit).value for unit in (1, 2)] == [1234.5, 9000]
+    assert [run.result("time_s", unit).value for unit in (1, 2)] == [10.001234567, 10.0012]
+
+
+def test_readings_of_tegrastats_within_a_second_are_spaced_evenly(tmp_path):
+    watts = np.repeat(powers(1, 0), 10, axis=0)
+    lines = tegrastats_of_tx2(watts).splitlines(keepends=True)
+    (tmp_path / "a.log").write_text(
+        "".join(stamp("%m-%d-%Y %H:%M:%S ", k // 10) + line for k, line in enumerate(lines))
+    )
+    run = jt.import_files(tmp_path / "a.log")
+    time_ns, read = run.series(run.devices[0].id, "power_w")
+    assert (time_ns / 1e9).tolist() == pytest.approx([START + k / 10 for k in range(10 * COUNT)])
+    assert read.tolist() == watts[:, 0].tolist()
+
+
+@pytest.mark.parametrize("form", ["{:.1f} ", "[{:.0f}] ", "{:.3f}: "])
+def test_seconds_since_1970_before_a_line_are_its_time(tmp_path, form):
+    watts = powers(1, 0)[:, 0]
+    lines = tegrastats_of_tx2(watts[:, None]).splitlines(keepends=True)
+    (tmp_path / "a.log").write_text("".join(form.format(START + 3 * k) + line for k, line in enumerate(lines)))
+    run = jt.import_files(tmp_path / "a.log")
+    time_ns, read = run.series(run.devices[0].id, "power_w")
+    assert (time_ns / 1e9).tolist() == [START + 3 * k for k in range(COUNT)]
+    assert read.tolist() == watts.tolist()
+
+
+def test_no_other_percent_temperature_or_watt_is_taken_for_the_gpus(tmp_path):
+    """A fan before the load, a process after a draw that isn't known, an integrated GPU of another maker."""
+    shown = gpustat(powers(2, 0)).replace("98 %,", "30 %,  98 % (E:   0 %  D:   0 %),")
+    (tmp_path / "a.log").write_text(shown)
+    run = jt.import_files(tmp_path / "a.log")
+    assert set(run.series(run.devices[0].id, "utilization_gpu_pct")[1]) == {98.0}
+    unknown = re.sub(r", \d+ / 700 W", ", ?? / 700 W", shown).replace("me(9M)", "me:python, 5 / 9 W (9M)")
+    (tmp_path / "a.log").write_text(unknown)
+    assert jt.import_files(tmp_path / "a.log").result("energy_total_j").value is None
+    ids = ",/gpu-intel-integrated/0/temperature/0,/gpu-nvidia/0/temperature/0,/gpu-nvidia/0/power/0\n"
+    rows = [[stamp("%m/%d/%Y %H:%M:%S", k), 99, 50, w] for k, (w,) in enumerate(powers(1))]
+    (tmp_path / "b.log").write_text(ids + tool_logs.table(rows, ["Time", "GPU Core", "GPU Core", "GPU Package"]))
+    run = jt.import_files(tmp_path / "b.log")
+    assert set(run.series(run.devices[0].id, "temperature_c")[1]) == {50.0}

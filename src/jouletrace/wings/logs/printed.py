@@ -122,7 +122,7 @@ def _times(path: Path, log: Log, text: str, tool: KnownTool, starts: list[int]) 
         else []
     )
     if any(own):
-        return [found.expand(how.get("stamp", r"\1")).strip("- []") if found else "" for found in own]
+        return [found.expand(how.get("stamp", r"\1")).strip("- []:") if found else "" for found in own]
     if "interval_s" not in how:
         raise BadInputError(f"{path}: nothing says when {tool} was written: print `LC_ALL=C date` before each reading")
     seconds = float(how["interval_s"])
