@@ -488,3 +488,16 @@ def test_no_other_percent_temperature_or_watt_is_taken_for_the_gpus(tmp_path):
     (tmp_path / "b.log").write_text(ids + tool_logs.table(rows, ["Time", "GPU Core", "GPU Core", "GPU Package"]))
     run = jt.import_files(tmp_path / "b.log")
     assert set(run.series(run.devices[0].id, "temperature_c")[1]) == {50.0}
+
+
+@pytest.mark.parametrize("form", ["%a %d %b %Y %H:%M:%S", "%a %d %b %Y %I:%M:%S %p UTC"])
+def test_gpustat_of_the_united_states_and_in_colour_is_read(tmp_path, form):
+    text = gpustat(powers(2, 0)).replace("[1]", "\x1b[36m[1]\x1b(B\x1b[m").replace("98 %", "\x1b[1m\x1b[32m 98 %\x1b[m")
+    for k in range(COUNT):
+        text = text.replace(stamp("%a %b %e %H:%M:%S %Y", k), stamp(form, k))
+    (tmp_path / "a.log").write_text(text)
+    run = jt.import_files(tmp_path / "a.log")
+    for device, column in zip(run.devices, powers(2, 0).T, strict=True):
+        time_ns, read = run.series(device.id, "power_w")
+        assert (time_ns / 1e9).tolist() == [START + k for k in range(COUNT)]
+        assert read.tolist() == column.tolist()

@@ -30,13 +30,16 @@ from jouletrace.formats.importers.tools import KnownTool, tool_of
 from jouletrace.run import Run
 from jouletrace.wings.logs import nvidia_smi
 
+_COLOUR = re.compile(r"\x1b(?:\[[\d;]*m|\(B)")
+"""What colours a text of a terminal, as that of ``gpustat --color``."""
+
 _HOSTS = 8
 """As many readings may stand below each time, before the times are those of something else."""
 
 
 def sniff(head: bytes) -> bool:
     """True if the beginning of a file is that of a log of a tool whose values are printed between words."""
-    return _tool(decode_text(head)) is not None
+    return _tool(_COLOUR.sub("", decode_text(head))) is not None
 
 
 def read(path: Path, options: ImportOptions) -> Run:
@@ -45,11 +48,11 @@ def read(path: Path, options: ImportOptions) -> Run:
     Raises:
         BadInputError: If no tool is known, nothing says when its values were read, or none is in it.
     """
-    tool = _tool(decode_text(read_head(path)))
+    tool = _tool(_COLOUR.sub("", decode_text(read_head(path))))
     if tool is None:
         raise BadInputError(f"{path}: not recognised as what a tool prints")
     log = Log(path, options)
-    text = read_text(path, log.left).replace("\r\n", "\n")
+    text = _COLOUR.sub("", read_text(path, log.left)).replace("\r\n", "\n")
     rows = _rows(path, log, text, tool)
     if tool.printed.get("gpus"):
         return nvidia_smi.read_rows(path, log, rows, options, tool.name)
