@@ -2,15 +2,18 @@
 
 import json
 import random
+import re
+import tomllib
 
 import numpy as np
 import pytest
 
 import jouletrace as jt
+import tool_logs
 from commands import command
 from jouletrace.errors import BadInputError
 from places import REPOSITORY
-from tool_logs import COUNT, LOGS, START, ipmi, powers, stamp, tegrastats_of_tx2
+from tool_logs import COUNT, LOGS, START, gpustat, ipmi, powers, stamp, tegrastats_of_tx2
 
 CHANGES = [8, pytest.param(1000, marks=pytest.mark.slow)]
 """How many changed files of each are read."""
@@ -305,3 +308,196 @@ def test_the_counter_of_amd_smi_is_in_joules(capsys, tmp_path, above, repeated):
     said = " ".join(command(capsys, "show", str(tmp_path / "r"), "-v").out.split())
     assert "384 ± 35 J in 9 s, 42.7 ± 3.8 W on average" in said
     assert ("joules were assumed; if not, give --map energy_counter_mj=" in said) == (above == "")
+
+
+LONG = [
+    *(
+        ",",
+        " ",
+        "\n",
+        " \n",
+        ",,,,,\n",
+        "|",
+        "[0] ",
+        "[0] |C,%",
+        "[0] |a, 1 / 1",
+        ", 1",
+        "RAM 1/1MB ",
+        "1:11 ",
+        "1.1,",
+        "1",
+    ),
+    *(
+        ".",
+        "=",
+        "*",
+        "a",
+        "a ",
+        "A.",
+        "A\n",
+        '"',
+        "{ ",
+        "<uuid>",
+        "<gpu_power_readings>",
+        "<clocks><graphics_clock>",
+        "Mar 1 ",
+    ),
+    *(
+        "    Power Readings\n",
+        "    Power Readings\n        x\n",
+        "Time,1:11",
+        '"_timestamp"',
+        "GPU 1 ",
+        "CPU Power : ",
+        "[ ",
+    ),
+    *("1:11:11 ", "GPU: 1\n", "Kind,", " - ", "\t", "2026-03-03 ", "** (a_", "power"),
+]
+"""Texts that patterns with several repeats find many beginnings in."""
+
+BEFORE = ["[0] |1C,", "<clocks>\n<graphics_clock>", "Date,Time,", "A", "RAM 1/1MB ", "GPU 0"]
+"""Texts before as many blanks."""
+
+SIZE = 1 << 16
+
+
+@pytest.mark.timeout(10)
+def test_no_pattern_of_a_tool_takes_long_over_any_text():
+    """Each is linear in the length of a text: a quadratic one takes minutes."""
+    tools = tomllib.loads((REPOSITORY / "src/jouletrace/wings/logs/tools.toml").read_text())
+    patterns, headings = [tool["mark"] for tool in tools.values()], []
+    for tool in tools.values():
+        printed = tool.get("printed", {})
+        patterns += [printed[key] for key in ("record", "time", "device", "lines") if key in printed]
+        patterns += printed.get("values", {})
+        headings += [*tool.get("columns", {}), *printed.get("figures", {})]
+    for text in [part * (SIZE // len(part)) + "!" for part in LONG] + [before + " " * SIZE + "!" for before in BEFORE]:
+        for pattern in patterns:
+            assert sum(1 for _ in re.finditer(pattern, text, re.M)) < SIZE
+        assert not any(re.fullmatch(pattern, text) for pattern in headings)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("below", [",,\n" * 1000, "\n" * 8000, "1" * SIZE + "!,,\n"])
+def test_a_spreadsheet_with_nothing_in_its_last_rows_is_read(tmp_path, below):
+    rows = [stamp("%Y-%m-%d %H:%M:%S", k) + f",{w},50\n" for k, (w,) in enumerate(powers(1))]
+    (tmp_path / "a.csv").write_text("time,power_w,temperature_c\n" + "".join(rows) + below)
+    run = jt.import_files(tmp_path / "a.csv")
+    assert run.series(run.devices[0].id, "power_w")[1].tolist() == powers(1)[:, 0].tolist()
+
+
+def of_turbostat(columns):
+    """Rows of the sum and of two packages, 1 ms apart, by turbostat without ``--Summary``."""
+    text = ""
+    for k, (w,) in enumerate(powers(1)):
+        text += f"Time_Of_Day_Seconds\t{columns}PkgWatt\n"
+        for part, name in enumerate("-01"):
+            cell = f"{name}\t" if columns else ""
+            text += f"{START + k}.{900 + part}\t{cell}{w / (2 if part else 1):.3f}\n"
+    return text
+
+
+ASKED = {
+    "turbostat without Summary": (of_turbostat(""), r"come in bursts.*`turbostat --quiet --Summary"),
+    "HWiNFO of two makers": (
+        'Date,Time,"GPU Power [W]","Total Board Power (TBP) [W]"\n3.3.2026,1:2:3.456,90,50\n3.3.2026,1:2:4.456,90,50\n',
+        r"columns 3 and 4 are powers in a log of HWiNFO: choose one, --map power_w=3, or",
+    ),
+    "W&B, two runs": (
+        "Step,run-a - system/gpu.0.powerWatts,run-b - system/gpu.1.powerWatts\n0,205.0,315.9\n1,211.0,289.0\n",
+        r"columns 2 and 3 are powers in a log of W&B",
+    ),
+    "ipmitool of two hosts": (
+        re.sub(r"( +Inst[^+]*?activated\n\n)", r"\1\1", ipmi(powers(1, 0))),
+        r"several readings .* stand below one time",
+    ),
+    "negative time": ('{"time": -10.0, "gpu_energy": {"0": 1000.5}}', r"states a negative 'time'"),
+    "metrics at times of their own": (
+        "time,metric,value\n" + "".join(f"{1000 * START + k},m{k % 900}_w,50\n" for k in range(40000)),
+        r"900 metrics, each at times of its own",
+    ),
+}
+"""Files that allow several readings, and what is asked."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_allows_several_readings_is_asked_for(tmp_path, name):
+    text, words = ASKED[name]
+    (tmp_path / "a.log").write_text(text)
+    with pytest.raises(BadInputError, match=words):
+        jt.import_files(tmp_path / "a.log")
+
+
+def test_of_the_rows_of_turbostat_those_of_the_sum_count(tmp_path):
+    (tmp_path / "a.log").write_text(of_turbostat("Package\t"))
+    run = jt.import_files(tmp_path / "a.log")
+    assert run.series(run.devices[0].id, "power_w")[1].tolist() == pytest.approx(powers(1)[:, 0].tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("energies", ['{"0": 1000.5, "1": 0.0}', '{"0": 1000.5, "1": -500}'])
+def test_a_total_with_a_part_that_was_not_measured_is_unknown(tmp_path, energies):
+    (tmp_path / "a.json").write_text('{"time": 10.0, "gpu_energy": ' + energies + "}")
+    run = jt.import_files(tmp_path / "a.json")
+    assert run.result("energy_gpu_j").reason == "part_not_measured"
+    assert run.result("time_s").value == 10.0
+    assert "part_not_measured" in {warning.code for warning in run.warnings}
+
+
+def test_each_output_in_a_file_is_a_result_and_what_a_program_prints_is_none(tmp_path):
+    again = PERF.replace("1,234.50", "9,000.00").replace("10.001234567 sec", "10.0012 +- 0.0034 sec")
+    (tmp_path / "a.txt").write_text("  99 Joules power/energy-pkg/\n" + PERF + again)
+    run = jt.import_files(tmp_path / "a.txt")
+    assert [run.result("energy_cpu_j", unit).value for unit in (1, 2)] == [1234.5, 9000]
+    assert [run.result("time_s", unit).value for unit in (1, 2)] == [10.001234567, 10.0012]
+
+
+def test_readings_of_tegrastats_within_a_second_are_spaced_evenly(tmp_path):
+    watts = np.repeat(powers(1, 0), 10, axis=0)
+    lines = tegrastats_of_tx2(watts).splitlines(keepends=True)
+    (tmp_path / "a.log").write_text(
+        "".join(stamp("%m-%d-%Y %H:%M:%S ", k // 10) + line for k, line in enumerate(lines))
+    )
+    run = jt.import_files(tmp_path / "a.log")
+    time_ns, read = run.series(run.devices[0].id, "power_w")
+    assert (time_ns / 1e9).tolist() == pytest.approx([START + k / 10 for k in range(10 * COUNT)])
+    assert read.tolist() == watts[:, 0].tolist()
+
+
+@pytest.mark.parametrize("form", ["{:.1f} ", "[{:.0f}] ", "{:.3f}: "])
+def test_seconds_since_1970_before_a_line_are_its_time(tmp_path, form):
+    watts = powers(1, 0)[:, 0]
+    lines = tegrastats_of_tx2(watts[:, None]).splitlines(keepends=True)
+    (tmp_path / "a.log").write_text("".join(form.format(START + 3 * k) + line for k, line in enumerate(lines)))
+    run = jt.import_files(tmp_path / "a.log")
+    time_ns, read = run.series(run.devices[0].id, "power_w")
+    assert (time_ns / 1e9).tolist() == [START + 3 * k for k in range(COUNT)]
+    assert read.tolist() == watts.tolist()
+
+
+def test_no_other_percent_temperature_or_watt_is_taken_for_the_gpus(tmp_path):
+    """A fan before the load, a process after a draw that isn't known, an integrated GPU of another maker."""
+    shown = gpustat(powers(2, 0)).replace("98 %,", "30 %,  98 % (E:   0 %  D:   0 %),")
+    (tmp_path / "a.log").write_text(shown)
+    run = jt.import_files(tmp_path / "a.log")
+    assert set(run.series(run.devices[0].id, "utilization_gpu_pct")[1]) == {98.0}
+    unknown = re.sub(r", \d+ / 700 W", ", ?? / 700 W", shown).replace("me(9M)", "me:python, 5 / 9 W (9M)")
+    (tmp_path / "a.log").write_text(unknown)
+    assert jt.import_files(tmp_path / "a.log").result("energy_total_j").value is None
+    ids = ",/gpu-intel-integrated/0/temperature/0,/gpu-nvidia/0/temperature/0,/gpu-nvidia/0/power/0\n"
+    rows = [[stamp("%m/%d/%Y %H:%M:%S", k), 99, 50, w] for k, (w,) in enumerate(powers(1))]
+    (tmp_path / "b.log").write_text(ids + tool_logs.table(rows, ["Time", "GPU Core", "GPU Core", "GPU Package"]))
+    run = jt.import_files(tmp_path / "b.log")
+    assert set(run.series(run.devices[0].id, "temperature_c")[1]) == {50.0}
+
+
+@pytest.mark.parametrize("form", ["%a %d %b %Y %H:%M:%S", "%a %d %b %Y %I:%M:%S %p UTC"])
+def test_gpustat_of_the_united_states_and_in_colour_is_read(tmp_path, form):
+    text = gpustat(powers(2, 0)).replace("[1]", "\x1b[36m[1]\x1b(B\x1b[m").replace("98 %", "\x1b[1m\x1b[32m 98 %\x1b[m")
+    for k in range(COUNT):
+        text = text.replace(stamp("%a %b %e %H:%M:%S %Y", k), stamp(form, k))
+    (tmp_path / "a.log").write_text(text)
+    run = jt.import_files(tmp_path / "a.log")
+    for device, column in zip(run.devices, powers(2, 0).T, strict=True):
+        time_ns, read = run.series(device.id, "power_w")
+        assert (time_ns / 1e9).tolist() == [START + k for k in range(COUNT)]
+        assert read.tolist() == column.tolist()

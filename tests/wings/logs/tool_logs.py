@@ -71,7 +71,7 @@ def hwinfo(watts):
     header = (
         'Date,Time,"CPU Package Power [W]","GPU Power [W]","GPU Core (NVVDD) Output Power [W]","GPU Temperature [°C]",'
     )
-    rows = [f"{stamp('%-d.%-m.%Y,%H:%M:%S', k)}.123,45.5,{w},90.5,60.0," for k, (w,) in enumerate(watts)]
+    rows = [f"{stamp('%-d.%-m.%Y,%-H:%-M:%-S', k)}.123,45.5,{w},90.5,60.0," for k, (w,) in enumerate(watts)]
     return (
         "\n".join([header, *rows, header, ',,"CPU [#0]: AMD","GPU [#0]: NVIDIA","GPU [#0]: NVIDIA","GPU [#0]",']) + "\n"
     )

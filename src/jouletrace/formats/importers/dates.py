@@ -17,6 +17,8 @@ DAY_S = 86_400
 _SECONDS = r"(?P<seconds>:\d{2}(?:[.,](?P<f>\d{1,9})\d*)?)"
 _HALF = r"(?:\s*(?P<half>[AaPp])\.?[Mm]\b\.?)"
 _CLOCK = rf"(?P<clock>\d{{1,2}}:\d{{2}}){_SECONDS}?{_HALF}?"
+_UNPADDED = r"(?P<clock>\d{1,2}:\d{1,2})(?P<seconds>:\d{1,2}\.(?P<f>\d{3}))"
+"""The clock of HWiNFO, which pads milliseconds alone: beside a date with points no other format has it."""
 _ZONE = r"\s*(?P<z>Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)?(?P<letters>[A-Z]{3,5})?"
 _WEEKDAY = r"(?:[A-Za-z]{3,9},?\s+)?"
 _MONTH = r"(?P<m>[A-Za-z]{3,9})\.?"
@@ -28,6 +30,7 @@ _DATES = (
     re.compile(
         rf"(?P<a>\d{{1,2}})(?P<sep>[-/.])(?P<b>\d{{1,2}})(?P=sep)(?P<y>\d{{4}}|(?<!-)\d{{2}})[T,\s-]+{_CLOCK}{_ZONE}$"
     ),
+    re.compile(rf"(?P<a>\d{{1,2}})(?P<sep>\.)(?P<b>\d{{1,2}})\.(?P<y>\d{{4}}) {_UNPADDED}{_HALF}?{_ZONE}$"),
     re.compile(
         rf"{_WEEKDAY}{_MONTH}\s+(?P<d>\d{{1,2}})\s+{_CLOCK}\s+(?:(?P<z>UTC|GMT)\s+|(?P<letters>[A-Z]{{3,5}})\s+)?(?P<y>\d{{4}})$"
     ),
@@ -205,9 +208,11 @@ def _moment(day: str, found: re.Match[str], local: tzinfo) -> _Moment | None:
     if half and not 1 <= hour <= 12:
         return None
     hour = hour % 12 + 12 * (half in ("p", "P")) if half else hour
-    seconds = (parts["seconds"] or ":00")[:3]
+    seconds = int((parts["seconds"] or ":0")[1:3].rstrip("."))
     try:
-        moment = datetime.fromisoformat(f"{day}T{hour:02d}:{minute:02d}{seconds}{'Z' if stated.isalpha() else stated}")
+        moment = datetime.fromisoformat(
+            f"{day}T{hour:02d}:{minute:02d}:{seconds:02d}{'Z' if stated.isalpha() else stated}"
+        )
         if moment.tzinfo is not None or local is UTC:
             passes = [moment if moment.tzinfo else moment.replace(tzinfo=UTC)]
         else:

@@ -19,7 +19,7 @@ from jouletrace.run.names import cut
 _DELIMITERS = ("\t", ";", ",", "|")
 
 _NUMERIC = re.compile(
-    r"[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d{1,3})?\s*[a-zA-Z%°/]{0,5}$|"
+    r"[+-]?[.,]*+\d[\d.,]*+(?:[eE][+-]?\d{1,3})?\s*[a-zA-Z%°/]{0,5}$|"
     r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|\d{1,2}:\d{2}(:\d{2}|\s*[APap]\.?[Mm])"
 )
 _TOTAL = re.compile(r"total|sum|all", re.I)

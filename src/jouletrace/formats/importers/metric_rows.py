@@ -21,6 +21,9 @@ _METRIC = re.compile(r"_?(field|metric)([ _]?(name|id))?|__name__", re.I)
 _MOST_METRICS = 1000
 """A column with more different cells doesn't name metrics."""
 
+_MOST_CELLS = 1 << 25
+"""A quarter of a GiB of them: metrics that are read at times of their own fill most rows with blanks."""
+
 
 def joined_rows(path: Path, table: Delimited, mapping: Mapping[str, str]) -> Delimited:
     """The table with a column for each metric and a row for each time and device; as it is where rows have several.
@@ -29,7 +32,7 @@ def joined_rows(path: Path, table: Delimited, mapping: Mapping[str, str]) -> Del
     may name the values.
 
     Raises:
-        BadInputError: If it names the values of several metrics.
+        BadInputError: If it names the values of several metrics, or the table would take too much memory.
     """
     name, value = _metric_column(table)
     if name is None or value is None:
@@ -56,6 +59,9 @@ def joined_rows(path: Path, table: Delimited, mapping: Mapping[str, str]) -> Del
         column = columns.setdefault(heading, len(header) + len(columns))
         key = (table.times[number], *(cells[i] for i in keys))
         row = newest.get(key, cells)
+        if len(rows) * len(columns) > _MOST_CELLS:
+            text = f"{len(columns)} metrics, each at times of its own, make too large a table"
+            raise BadInputError(f"{path}: {text}: export those of power and energy alone")
         if row is cells or (len(row) > column and row[column]):  # a second value of a metric at one time begins a row
             row = newest[key] = list(cells)
             rows.append(row)

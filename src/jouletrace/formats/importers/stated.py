@@ -80,11 +80,12 @@ class Stated:
         """A new unit; returns its id."""
         return self._figures.units.add(level, name, parent, **columns | {"count": _counted(columns.get("count"))})
 
-    def add(self, unit: int, metric: str, value: float | None, n: int = 0) -> None:
-        """Add a figure of a unit in the SI unit of its metric; does nothing without a value."""
+    def add(self, unit: int, metric: str, value: float | None, n: int = 0, doubt: str = "") -> None:
+        """Add a figure of a unit in the SI unit of its metric, null for a ``doubt``; does nothing without a value."""
         if value is not None:
             self._count += 1
-            self._figures.add(unit, metric, self._checked(metric, value, _counted(n) or 0))
+            null = Estimate.null(doubt, self._method(metric))
+            self._figures.add(unit, metric, null if doubt else self._checked(metric, value, _counted(n) or 0))
 
     def add_rows(self, rows: Sequence[StatedRow], resolution_s: float) -> None:
         """Add a unit for each of several rows, and as figures of the whole what they are together.

@@ -30,7 +30,7 @@ from jouletrace.formats.importers.delimited import (
 from jouletrace.formats.importers.log import MOST_W, NAMELESS, Log, is_power
 from jouletrace.formats.importers.metric_rows import joined_rows
 from jouletrace.formats.importers.power_sensor import METER
-from jouletrace.formats.importers.stamps import Stamps, read_stamps
+from jouletrace.formats.importers.stamps import Stamps, read_stamps, spread
 from jouletrace.formats.importers.stated_units import words
 from jouletrace.formats.importers.table_headings import (
     HOST,
@@ -107,6 +107,9 @@ def read_rows(path: Path, log: Log, table: Delimited, options: ImportOptions, to
     table = with_devices(table, [column for _, column in meaning.device], log.left)
     _ask_for_twins(path, table, meaning, options)
     stamps = _times(path, text, table, meaning, options, tool.asked)
+    if "interval_s" in tool.printed and stamps.valid.all():  # of one device, and faster than its stamps
+        stamps = replace(stamps, time_ns=spread(stamps.time_ns, stamps.resolution_s))
+    _ask_for_the_whole(path, table, stamps, tool)
     _add_readings(path, log, table, meaning, stamps, options.device)
     apart = _advice(path, table, meaning, stamps)
     log.apart = apart and (tool.asked or apart)
@@ -167,6 +170,24 @@ def _ask_for_twins(path: Path, table: Delimited, meaning: TableColumns, options:
             if str(place + 1) not in given and any(row[place] != row[other] for row in table.rows):
                 both = f"columns {place + 1} and {other + 1} are both {table.header[place]!r}, and differ"
                 raise BadInputError(f"{path}: {both}: choose one, --map {target}={place + 1}")
+
+
+def _ask_for_the_whole(path: Path, table: Delimited, stamps: Stamps, tool: KnownTool) -> None:
+    """Ask for a log of sums alone, where rows of a machine's parts come in bursts, and none of their columns is there.
+
+    Raises:
+        BadInputError: If a third of the rows follows the one before in less than a tenth of the mean interval, again
+            and again: a single pause in a log makes no bursts.
+    """
+    apart = np.diff(np.sort(stamps.time_ns[stamps.valid]))
+    if len(apart) < 3 or not tool.rows or any(name in table.header for name in tool.rows):
+        return
+    near = int(np.sum(apart < 0.1 * apart.mean()))
+    if 3 * near >= len(apart) and 20 * (len(apart) - near) >= len(apart):
+        columns = ", ".join(tool.rows)
+        raise BadInputError(
+            f"{path}: rows come in bursts, and no column ({columns}) says which has a sum: {tool.asked}"
+        )
 
 
 def _advice(path: Path, table: Delimited, meaning: TableColumns, stamps: Stamps) -> str:

@@ -29,7 +29,7 @@ class KnownTool:
         what: What the file is; "a log of" the tool without it.
         instead: What to log or import in its place; "" if it is read.
         columns: Pattern of the heading of a column -> its target as of ``--map``, in which ``\1`` is the pattern's
-            group; the first counts.
+            group; the first counts. What the group ``of`` names, such as a run, has its powers alone or is asked for.
         rows: Heading of a column -> pattern of its cells in rows that are read; others are left out.
         above: Whether the line above the headings is a part of them.
         ask: The mapping to give where ``columns`` name no time or power.
@@ -58,21 +58,25 @@ class KnownTool:
         """The number of the column of each target.
 
         Raises:
-            BadInputError: If several columns that are alike have a power.
+            BadInputError: If several columns have a power, where one has it or each is of another whole.
         """
-        found: dict[str, str] = {}
+        fits: dict[str, list[tuple[str, str]]] = {}
         for pattern, target in self.columns.items():
-            fits: dict[str, list[str]] = {}
             for number, name in enumerate(header, start=1):
                 if match := re.fullmatch(pattern, name.strip()):
-                    fits.setdefault(match.expand(target), []).append(str(number))
-            for name, numbers in fits.items():
-                if len(numbers) > 1 and name.startswith("power_w") and name not in found:
-                    way = "choose one, --map power_w={}, or of several devices --map power_w:0={} --map power_w:1={}"
-                    both = f"columns {' and '.join(numbers)} are powers in {self}: {way.format(numbers[0], *numbers)}"
-                    raise BadInputError(f"{path}: {both}")
-                found.setdefault(name, numbers[0])
-        return found
+                    fits.setdefault(match.expand(target), []).append((str(number), match.groupdict().get("of") or ""))
+        powers = {target: columns for target, columns in fits.items() if re.match(r"power_m?w\b", target)}
+        wholes = {of: number for columns in powers.values() for number, of in columns}
+        for target, columns in powers.items():
+            numbers = [number for number, _ in columns] if len(columns) > 1 else list(wholes.values())
+            if len(numbers) > 1:
+                power = target.partition(":")[0]
+                way = "choose one, --map {0}={1}, or of several devices --map {0}:0={1} --map {0}:1={2}"
+                both = f"columns {' and '.join(numbers)} are powers in {self}: {way.format(power, *numbers)}"
+                raise BadInputError(f"{path}: {both}")
+        there = {"", *wholes}
+        kept = {target: [n for n, of in columns if of in there or not powers] for target, columns in fits.items()}
+        return {target: numbers[0] for target, numbers in kept.items() if numbers}
 
 
 @cache

@@ -97,7 +97,7 @@ _CELL = re.compile(r"(?:^|[,;\t\"])DCGM_FI_\w+(?:[,;\t\"]|$)", re.M)
 _ENTITY = re.compile(r"(GPU|[A-Z][\w-]*) (\d+)$")
 
 _FACTS = {"pci_bus": "pci_bus_id", "host": "hostname", "driver": "dcgm_fi_driver_version"}
-_LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'\b(\w+)\s*+=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def sniff(head: bytes) -> bool:

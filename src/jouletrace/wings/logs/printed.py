@@ -30,10 +30,16 @@ from jouletrace.formats.importers.tools import KnownTool, tool_of
 from jouletrace.run import Run
 from jouletrace.wings.logs import nvidia_smi
 
+_COLOUR = re.compile(r"\x1b(?:\[[\d;]*m|\(B)")
+"""What colours a text of a terminal, as that of ``gpustat --color``."""
+
+_HOSTS = 8
+"""As many readings may stand below each time, before the times are those of something else."""
+
 
 def sniff(head: bytes) -> bool:
     """True if the beginning of a file is that of a log of a tool whose values are printed between words."""
-    return _tool(decode_text(head)) is not None
+    return _tool(_COLOUR.sub("", decode_text(head))) is not None
 
 
 def read(path: Path, options: ImportOptions) -> Run:
@@ -42,11 +48,11 @@ def read(path: Path, options: ImportOptions) -> Run:
     Raises:
         BadInputError: If no tool is known, nothing says when its values were read, or none is in it.
     """
-    tool = _tool(decode_text(read_head(path)))
+    tool = _tool(_COLOUR.sub("", decode_text(read_head(path))))
     if tool is None:
         raise BadInputError(f"{path}: not recognised as what a tool prints")
     log = Log(path, options)
-    text = read_text(path, log.left).replace("\r\n", "\n")
+    text = _COLOUR.sub("", read_text(path, log.left)).replace("\r\n", "\n")
     rows = _rows(path, log, text, tool)
     if tool.printed.get("gpus"):
         return nvidia_smi.read_rows(path, log, rows, options, tool.name)
@@ -102,10 +108,14 @@ def _times(path: Path, log: Log, text: str, tool: KnownTool, starts: list[int]) 
     """The time of each record: that of a line above, its own, or seconds since the first by the tool's interval.
 
     Raises:
-        BadInputError: If the interval is unknown.
+        BadInputError: If the interval is unknown, or several readings stand below each time.
     """
     how = tool.printed
     above = [time_line(text[max(0, start - 200) : start].rstrip().rpartition("\n")[2]) for start in starts]
+    timed = len(above) - above.count("")
+    if timed > 1 and 3 * timed <= 2 * len(above) and len(above) <= _HOSTS * timed and "gpus" not in how:
+        several = f"several readings of {tool} stand below one time, as of several hosts"
+        raise BadInputError(f"{path}: {several}: print the time before each, and each host to a file of its own")
     if 2 * sum(map(bool, above)) >= len(above):
         return above
     ends = [*starts[1:], len(text)]
@@ -115,7 +125,7 @@ def _times(path: Path, log: Log, text: str, tool: KnownTool, starts: list[int]) 
         else []
     )
     if any(own):
-        return [found.expand(how.get("stamp", r"\1")).strip("- []") if found else "" for found in own]
+        return [found.expand(how.get("stamp", r"\1")).strip("- []:") if found else "" for found in own]
     if "interval_s" not in how:
         raise BadInputError(f"{path}: nothing says when {tool} was written: print `LC_ALL=C date` before each reading")
     seconds = float(how["interval_s"])

@@ -16,13 +16,13 @@ from jouletrace.formats.importers.units import plain_number, quantity
 from jouletrace.run import Run
 from jouletrace.wings.traces.nvprof_trace import NvprofTrace
 
-_BANNER = re.compile(r"^=+(\d+)?=+ (NVPROF is profiling|Profiling (application|result))", re.M)
+_BANNER = re.compile(r"^=++(?:(\d+)=+)? (NVPROF is profiling|Profiling (application|result))", re.M)
 _HEADERS = (
-    re.compile(r"^\W*(Type\W+)?Time\(%\)\W+Time\W+Calls\W+Avg\W+Min\W+Max\W+Name", re.M),
+    re.compile(r"^[^\w\n]*(Type\W+)?Time\(%\)\W+Time\W+Calls\W+Avg\W+Min\W+Max\W+Name", re.M),
     re.compile(r'^"?Start"?,"?Duration"?,("?Grid X"?|"?Name"?)', re.M),
     re.compile(r'^"?Device"?,"?Kernel"?,"?Invocations"?,"?(Metric|Event) Name"?', re.M),
 )
-_COMMAND = re.compile(r"^=+\d*=+ (?:NVPROF is profiling process \d+, command|Profiling application): (.+)$", re.M)
+_COMMAND = re.compile(r"^=++(?:\d+=+)? (?:NVPROF is profiling process \d+, command|Profiling application): (.+)$", re.M)
 
 _KINDS = (
     ("summary", re.compile(r"^\W*(Type\W+)?Time\(%\)\W+Time\W+Calls\W")),

@@ -34,8 +34,9 @@ _COLUMNS = {
 _TIMES = ("time_s", "time_mean_s", "time_median_s", "time_min_s", "time_max_s")
 
 _HEADER = re.compile(
-    r"^\W*(Start ?\(\w+\),(?=.*\bCorrId\b)|Name,Start ?\(\w+\),Duration ?\(\w+\),|Time ?\(%\),Total Time ?\(\w+\),|"
-    r'"?(Kind|Domain)"?,.*"?Start_Timestamp"?,"?End_Timestamp\b|"?Name"?,"?Calls"?,"?TotalDurationNs\b).*$',
+    r"^[^\w\n]*(Start ?\(\w+\),(?=.*\bCorrId\b)|Name,Start ?\(\w+\),Duration ?\(\w+\),|"
+    r'Time ?\(%\),Total Time ?\(\w+\),|"?(Kind|Domain)"?,.*"?Start_Timestamp"?,'
+    r'"?End_Timestamp\b|"?Name"?,"?Calls"?,"?TotalDurationNs\b).*$',
     re.M,
 )
 """The header of a table."""
