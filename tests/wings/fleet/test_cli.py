@@ -287,5 +287,6 @@ def test_one_run_and_a_folder_of_runs_are_answered_with_what_to_give(capsys, wor
 
 def test_a_fleet_takes_the_options_of_profile():
     own = {"--target-ci", "--max-time", "--backend", "--threads", "--streams", "--hint", "--format", "--advice"}
+    own |= {"--absolute"}  # a fleet compares GPUs, between which gains differ
     assert {"--config", "--detail", "--l2"} <= options("fleet", "run")
     assert options("profile") - options("fleet", "run") <= own
