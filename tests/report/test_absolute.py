@@ -20,6 +20,7 @@ from jouletrace.run.metrics import ENERGY_CPU, GPUS_AND_HOST
 from jouletrace.stats import expanded
 from make_runs import e, profile_run, result
 from places import REPOSITORY
+from shipped import ABSENT
 
 LAYERS = Path(jouletrace.bundled.__file__).parent / "deit-b-64-layers-h200.zip"
 TWO_GPUS = REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"
@@ -28,6 +29,8 @@ LEVELS_W = np.repeat([100.0, 300.0, 100.0], [50, 100, 50])
 """What a GPU draws in each second."""
 
 GAIN, OFFSET_W = 0.05, 3.0
+
+SMI = pytest.mark.skipif("logs" in ABSENT, reason="logs of nvidia-smi aren't read without the wing")
 
 
 def log(path, gain=0.0, offset_w=0.0, head="power.draw [W]", name="NVIDIA H100 80GB HBM3"):
@@ -60,6 +63,7 @@ def figures(found, *keys):
             yield from figures(below, *keys, key)
 
 
+@SMI
 @pytest.mark.parametrize("gain", [-0.045, -0.02, 0.02, 0.045])
 def test_the_energy_of_a_gpu_whose_sensor_is_off_is_in_the_interval(tmp_path, gain):
     run = analyse(read_files([log(tmp_path / "smi.csv", gain)], None))
@@ -78,6 +82,7 @@ def test_the_energy_of_a_gpu_whose_sensor_is_off_is_in_the_interval(tmp_path, ga
         assert (power["low"] <= truth_j / (len(LEVELS_W) - 1) <= power["high"]) == absolute
 
 
+@SMI
 @pytest.mark.thorough
 def test_intervals_hold_the_energy_of_95_percent_of_sensors(tmp_path):
     """Gains and offsets are anywhere within their limits: of 40 sensors at least 34 hold (98 % of such tests would)."""
@@ -164,6 +169,7 @@ def test_cost_has_them_once():
     assert stated[0] == stated[1]
 
 
+@SMI
 def test_an_import_states_them_in_its_headline_and_on_demand_in_all(tmp_path, capsys):
     path = log(tmp_path / "smi.csv")
     assert "± 5.3 % absolute)" in command(capsys, "import", str(path), "-o", str(tmp_path / "a")).out

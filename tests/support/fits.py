@@ -124,9 +124,9 @@ def known_rates():
     rates = []
     begin = SampledStretch.__init__
 
-    def began(self, board, ring, rng, rate_hz):
+    def began(self, board, ring, rng, rate_hz, *more):
         rates.append(rate_hz)
-        begin(self, board, ring, rng, rate_hz)
+        begin(self, board, ring, rng, rate_hz, *more)
 
     nominal = kernel_powers.models
 

@@ -213,11 +213,10 @@ def _terms(run: Run, part: Part, name: str, figure: Estimate, gain: float | None
     if name != "energy_total_j" or seconds is None:  # of a part of the time, or in an older Run
         seconds = value / abs(power) if power else 0.0
     sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
-    over = 1.0 if metric(name).unit == "W" else seconds
+    whole = over = 1.0 if metric(name).unit == "W" else seconds
     if "_active_" in name or name in _ABOVE_IDLE:
         over = 0.0
     if meters := meters_of(run, _devices(run, part)):
-        whole = 1.0 if metric(name).unit == "W" else seconds
         return (*stated, *_of_meters(meters if sensors > 1 else meters[:1], value, over, whole))
     return (*stated, *unseen(value, gain, sensors * OFFSET_W * over))
 

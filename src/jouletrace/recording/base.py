@@ -27,7 +27,7 @@ class Recorder(ABC):
 
     Args:
         spool: Folder of the ``samples`` stream.
-        kept_s: As in ``Collector``; readings are then to be had by ``follow`` and ``fresh``, not by ``samples``.
+        kept_s: As in ``Collector``; of a longer recording readings are to be had by ``follow`` and ``fresh`` alone.
 
     Attributes:
         channels: The recorded channels; known after ``start``.
@@ -58,6 +58,10 @@ class Recorder(ABC):
             RecorderDiedError: If it was never started.
         """
         return self._started().table()
+
+    def is_whole(self) -> bool:
+        """True if ``samples`` has all readings."""
+        return self._stream is None or self._stream.is_whole()
 
     def fresh(self) -> pa.Table:
         """Readings since the last call, as a ``samples`` table.
@@ -102,7 +106,7 @@ class Recorder(ABC):
     def _read(self, path: Path, channels: list[ChannelInfo]) -> None:
         """Follow the stream that has been started."""
         self.channels = channels
-        self._stream = SampleStream(path, channels, keeps=self._kept_s is None)
+        self._stream = SampleStream(path, channels, self._kept_s)
 
     def _started(self) -> SampleStream:
         if self._stream is None:

@@ -103,7 +103,6 @@ class Session:
         self._on_disk: SpoolWriter | None = None
         self._host = beside(self.devices) if kind in WITH_HOST else []
         self.recorder: Recorder = open_recorder([*self.devices, *self._host], self._home / SPOOL, power_s, kept_s)
-        self._thins = kept_s is not None
 
     def __enter__(self) -> Self:
         """Start recording.
@@ -268,14 +267,14 @@ class Session:
 
     def snapshot(self) -> Run:
         """The Run so far, without figures: the input of the stopping rule."""
-        if self._thins:
+        if not self.recorder.is_whole():
             for name in ("samples", "recent", "extremes"):
                 setattr(self.run, name, read_spool(self._home / SPOOL, name))
             settle(self.run)
         else:
             self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
-        if "samples" in self._rows and not self._thins:
-            self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
+            if "samples" in self._rows:
+                self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
         if self._on_disk is None:
             self.run.spans = self._rows["spans"].table()
         elif self._finished:
