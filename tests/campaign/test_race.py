@@ -203,7 +203,11 @@ def test_a_p99_needs_so_many_iterations_without_one_over_it():
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("how", "least"),
-    [({}, 90), ({"apart": 0.002}, 65), pytest.param({"together": 4}, 35, marks=pytest.mark.slow)],
+    [
+        ({}, 90),
+        pytest.param({"apart": 0.002}, 65, marks=pytest.mark.slow),
+        pytest.param({"together": 4}, 35, marks=pytest.mark.slow),
+    ],
     ids=["independent", "processes differ", "in bursts"],
 )
 def test_a_share_just_over_the_limit_hardly_ever_passes_and_half_of_it_often(tune_sim, how, least):

@@ -58,8 +58,8 @@ class Run(Shown):
         recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
         complete: False while recording and after an interruption.
         warnings: Known problems that affect this Run.
-        samples, recent, extremes, spans, units, windows, results, counters, activity, waveform, requests, steps,
-            divided, powers, errors: See ``run.tables``.
+        samples, recent, extremes, counters, activity, waveform, requests, steps: See ``run.tables``.
+        spans, units, windows, results, divided, powers, errors: Likewise.
     """
 
     id: str = field(default_factory=lambda: uuid4().hex)

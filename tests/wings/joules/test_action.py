@@ -97,7 +97,7 @@ MEASURED = ["Install jouletrace", "Measure the base", "Measure the change and co
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("base", "repeats", "last"), [(1, "2", 1), (0, "1", 0)])
+@pytest.mark.parametrize(("base", "repeats", "last"), [pytest.param(1, "2", 1, marks=pytest.mark.slow), (0, "1", 0)])
 def test_tests_are_measured_at_the_base_and_at_the_change(act, project, tmp_path, base, repeats, last):
     git, commits = project
     options = {"tests": "-q -p joules test_mine.py", "device": DEVICE, "fail_if": "energy>30%\n\nenergy>20%"}

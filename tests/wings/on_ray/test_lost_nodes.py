@@ -99,7 +99,7 @@ def test_repeats_come_home_from_one_gpu_as_one_run(capsys):
     assert [len(list(Path("repeats/repeats", number).glob("run.json"))) for number in "12"] == [1, 1]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_tune_is_one_task_whose_folder_comes_home(capsys):
     args = ("tune", "toy.py:make", "--over", "batch=8", "--device", "sim:h100", "--on", "ray", "-o", "tuned")
     said = command(capsys, *args)
