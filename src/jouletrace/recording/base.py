@@ -60,8 +60,8 @@ class Recorder(ABC):
         return self._started().table()
 
     def is_whole(self) -> bool:
-        """True if ``samples`` has all readings."""
-        return self._stream is None or self._stream.is_whole()
+        """True if the last ``samples`` had all readings."""
+        return self._stream is None or self._stream.is_whole
 
     def fresh(self) -> pa.Table:
         """Readings since the last call, as a ``samples`` table.

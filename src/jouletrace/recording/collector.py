@@ -30,11 +30,14 @@ class SampleStream:
         path: The stream; it must exist.
         channels: All channels that occur in it.
         kept_s: Age of the first batch from which on ``table`` has none; None for never.
+
+    Attributes:
+        is_whole: Whether the last ``table`` had all that was written.
     """
 
     def __init__(self, path: Path, channels: list[ChannelInfo], kept_s: float | None = None) -> None:
         self.path = path
-        self._is_whole = True
+        self.is_whole = True
         self._kept_ns = None if kept_s is None else int(kept_s * 1e9)
         self._first_ns: int | None = None
         self._next: Path | None = None
@@ -49,11 +52,6 @@ class SampleStream:
         """All complete batches so far, as a ``samples`` table."""
         self._catch_up()
         return pa.Table.from_batches(self._batches, schema=tables.SAMPLES)
-
-    def is_whole(self) -> bool:
-        """True if ``table`` has all that was written."""
-        self._catch_up()
-        return self._is_whole
 
     def take(self) -> pa.Table:
         """The batches since the last call, which are then dropped: for recordings of any length."""
@@ -113,8 +111,8 @@ class SampleStream:
             ends = pc.min_max(batch.column("time_ns")).as_py()
             self._first_ns = ends["min"] if self._first_ns is None else self._first_ns
             if ends["max"] is not None and self._first_ns is not None and ends["max"] > self._first_ns + self._kept_ns:
-                self._is_whole, self._batches = False, []
-        if self._is_whole:
+                self.is_whole, self._batches = False, []
+        if self.is_whole:
             self._batches.append(whole)
         power = batch.filter(pc.equal(batch.column("channel"), POWER))
         for device in self._last_power:

@@ -267,14 +267,13 @@ class Session:
 
     def snapshot(self) -> Run:
         """The Run so far, without figures: the input of the stopping rule."""
+        self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
         if not self.recorder.is_whole():
             for name in ("samples", "recent", "extremes"):
                 setattr(self.run, name, read_spool(self._home / SPOOL, name))
             settle(self.run)
-        else:
-            self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
-            if "samples" in self._rows:
-                self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
+        elif "samples" in self._rows:
+            self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
         if self._on_disk is None:
             self.run.spans = self._rows["spans"].table()
         elif self._finished:

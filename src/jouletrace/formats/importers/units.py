@@ -186,8 +186,8 @@ def quantity(cell: str, wanted: str, usual: str = "") -> float | None:
 
 def nanoseconds(cell: str) -> int | None:
     """A printed time in ns, exactly where it is a whole number of them: a float has no room for uptimes of 104 days."""
-    digits, own = split(cell)
-    if own == "ns" and digits.isdecimal() and len(digits) < 20:
+    digits, printed = split(cell)
+    if printed == "ns" and digits.isdecimal() and len(digits) < 20:
         return int(digits)
     seconds = quantity(cell, "s")
     return None if seconds is None else round(seconds * 1e9)
