@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +28,14 @@ EACH, ROUNDS, TURN_S, REST_S, LOADED_S, ENDED_S = 2, 7, 0.8, 0.1, 180, 5
 class Program:
     """A process that works in its turns."""
 
-    def __init__(self, kind: str, script: Path, place: Path) -> None:
+    def __init__(self, kind: str, words: Sequence[str], place: Path) -> None:
         self.kind, self._line = kind, socket.socket(socket.AF_UNIX)
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(place))
         self._server.listen(1)
         self._server.settimeout(LOADED_S)
         self.log = place.with_suffix(".log")
-        command = [sys.executable, *KINDS[kind], *([f"{place}-run"] if KINDS[kind] else []), str(script)]
+        command = [sys.executable, *KINDS[kind], *([f"{place}-run"] if KINDS[kind] else []), *words]
         with self.log.open("w") as out:
             self._process = subprocess.Popen(
                 command, env={**os.environ, "TURNS": str(place)}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
@@ -66,12 +67,12 @@ class Program:
         return f"--- {self.kind}: {code}\n{self.log.read_text()[-1500:]}"
 
 
-def measure(program: str) -> list[dict]:
-    """Turns of all processes: kind, process, round, iterations, seconds of these."""
+def measure(program: str, *arguments: str) -> list[dict]:
+    """Turns of all processes of a program: kind, process, round, iterations, seconds of these."""
     with tempfile.TemporaryDirectory() as name:
         kinds = [kind for kind in KINDS for _ in range(EACH)]
-        script = PROGRAMS / f"{program}.py"
-        programs = [Program(kind, script, Path(name) / f"{kind}-{number}") for number, kind in enumerate(kinds)]
+        words = [str(PROGRAMS / f"{program}.py"), *arguments]
+        programs = [Program(kind, words, Path(name) / f"{kind}-{number}") for number, kind in enumerate(kinds)]
         found = []
         try:
             for one in programs:
