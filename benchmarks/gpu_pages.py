@@ -1,12 +1,16 @@
 """Figures of the pages on GPUs from their Runs and from what the energy counter said beside them, for ``stated.py``.
 
-``NAME.json`` beside ``NAME.zip`` is what the program wrote (``programs/common.py``, ``programs/two_ranks.py``).
+    python benchmarks/gpu_pages.py    # prints the rows of the pages from the Runs in docs/results/runs
+
+``results_gpu.py`` records the Runs; NAME of its archives is ``NAME-h200`` there. The JSON beside a Run is what the
+program wrote (``programs/common.py``, ``programs/two_ranks.py``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,8 @@ from jouletrace.analysis.power import energies
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import IDLE_NAME, WAITING
+
+RUNS = Path(__file__).parents[1] / "docs" / "results" / "runs"
 
 OF_LONG = ("complete", "workload", "trust", "headline", "model", "checks", "conditions", "warnings")
 """What is kept of the JSON of the long program's Run, which itself is large."""
@@ -80,6 +86,19 @@ def whole_row(place: Path) -> list[float | None]:
     for metric, scale in WHOLE.items():
         figure = run.result(metric).scaled(scale)
         cells += [figure.value, None if figure.value is None else figure.half_width]
+    return cells
+
+
+def capped_row(place: Path) -> list[float | None]:
+    """``whole_row``, and the median clock of the SMs, MHz, and temperature, C, while power is near the limit."""
+    run = load(place)
+    device = run.devices[0]
+    (at, watts), near = run.series(device.id, "power_average_w"), 0.9 * (device.power_limit_w or math.inf)
+    cells = whole_row(place)
+    for name in ("clock_sm_mhz", "temperature_c"):
+        stamps, values = run.series(device.id, name)
+        mine = values[np.interp(stamps, at, watts) > near]
+        cells.append(float(np.median(mine)) if len(mine) else None)
     return cells
 
 
@@ -150,3 +169,115 @@ def long_row(facts: Mapping[str, Any]) -> list[float]:
         fifths = np.array_split(samples, 5)
         cells += [max(samples), float(np.median(fifths[3]) - np.median(fifths[1]))]
     return [*cells, sum(facts["bytes"].values()) / 1e6]
+
+
+# the rows of the pages
+
+Columns = Sequence[tuple[int, int]]
+"""Of each column how many figures it has, a value or a value with its half-width, and decimals."""
+
+PROGRAM: Columns = ((1, 2), (1, 1), (2, 0), (1, 2), (2, 4), (2, 0), (1, 2), (1, 0))
+MODEL: Columns = ((2, 4), (2, 1), (2, 1), (2, 4))
+CAPPED: Columns = (*MODEL, (2, 4), (1, 0), (1, 0))
+REPEATS: Columns = ((1, 0), (1, 2), (1, 2), (1, 2), (1, 2))
+BURSTS: Columns = (*((1, 1),) * 16, (1, 2), (1, 0), (1, 0))
+COST: Columns = ((1, 1), (1, 1), (1, 1), (1, 2))
+WAITS: Columns = ((2, 0), (2, 0), (1, 0), (1, 2))
+LONG: Columns = ((1, 1), (1, 0), (2, 0), (1, 2), *((1, 0),) * 7)
+
+TOGETHER: frozenset[str] = frozenset()
+"""Programs whose kernels readings don't distinguish: they have no energy by kernels, and no sum of parts."""
+
+MODELS = (
+    *("deit-t-1-graph", "deit-b-1-graph", "deit-b-64-graph", "deit-b-1-eager"),
+    *("bert-b-128-graph", "bert-l-320-graph", "resnet50-64-eager", "llama-1b-512-eager"),
+)
+REPEATED = ("deit-b-1-graph", "deit-b-64-graph")
+LENGTHS = ("0.02", "0.05", "0.2", "1", "3")
+
+PAGES = {
+    name: f"docs/results/{name}-h200.md"
+    for name in ("whole-models", "programs", "host-bound", "spans", "waiting", "at-the-cap")
+}
+
+
+def place(name: str) -> Path:
+    """A Run in the repository."""
+    return RUNS / f"{name}-h200.zip"
+
+
+def text_of(label: str, columns: Columns, absent: bool) -> str:
+    """A row with ``{}`` where figures stand; of programs in ``TOGETHER`` without those by kernels."""
+    cells = ["{} ± {}" if figures == 2 else "{}" for figures, _ in columns]
+    if absent:
+        cells[2:5] = "–––"
+    return f"| {label} | " + " | ".join(cells) + " |"
+
+
+def repeats_of(name: str) -> list[Path]:
+    """The Runs of a case: itself and its repeats."""
+    return [place(name), *sorted(RUNS.glob(f"{name}-[0-9]-h200.zip"))]
+
+
+Row = tuple[str, str, Columns, Callable[[], Sequence[float | None]]]
+"""Page, label, columns and what computes the figures."""
+
+
+def rows() -> Iterator[Row]:
+    """Every row of the pages."""
+    for name in MODELS:
+        yield PAGES["whole-models"], name, MODEL, lambda name=name: whole_row(place(name))[: 2 * len(MODEL)]
+    for name in REPEATED:
+        yield PAGES["whole-models"], f"{name}, repeated", REPEATS, lambda name=name: spread(repeats_of(name))
+    for page, names in (("programs", ("unet", "lora", "gnn", "jax")), ("host-bound", ("mamba", "transformer"))):
+        for name in names:
+            yield PAGES[page], name, PROGRAM, lambda name=name: loop_row(place(name))
+    facts = place("long").with_suffix(".json")
+    yield PAGES["programs"], "ResNet-50, nine minutes", LONG, lambda: long_row(json.loads(facts.read_text()))
+    for name in ("mamba", "transformer"):
+        costs = place(f"cost-{name}").with_suffix(".json")
+        yield PAGES["host-bound"], f"{name}, cost", COST, lambda costs=costs: cost_row(costs)
+    for length in LENGTHS:
+        yield PAGES["spans"], f"{length} s", BURSTS, lambda length=length: burst_rows(place("spans"))[length]
+    for kind in ("ddp", "fsdp"):
+        for rank in ("rank-0", "rank-1"):
+            one = place(f"two-{kind}")
+            yield PAGES["waiting"], f"{kind}, {rank}", WAITS, lambda one=one, rank=rank: waiting_rows(one)[rank]
+    for gpu in (0, 1):
+        yield PAGES["at-the-cap"], f"GPU {gpu}", CAPPED, lambda gpu=gpu: capped_row(place(f"cap-{gpu}"))
+
+
+CLAIMS = [
+    (
+        page,
+        text_of(label, columns, label in TOGETHER),
+        lambda _, compute=compute: [cell for cell in compute() if cell is not None],
+    )
+    for page, label, columns, compute in rows()
+]
+"""For ``stated.CLAIMS``, as soon as the pages and their Runs are there."""
+
+
+def printed(figures: Sequence[float | None], columns: Columns) -> str:
+    """Cells of a row; half-widths are rounded up."""
+    cells, left = [], list(figures)
+    for number, decimals in columns:
+        (value, *halves), left = left[:number], left[number:]
+        text = "–" if value is None else f"{value:.{decimals}f}"
+        for half in halves:
+            text += "" if half is None else f" ± {math.ceil(half * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}"
+        cells.append(text)
+    return " | ".join(cells)
+
+
+def main() -> None:
+    """Print every row whose Runs are there."""
+    for page, label, columns, compute in rows():
+        try:
+            print(f"{page}: | {label} | {printed(compute(), columns)} |")
+        except Exception as error:  # a Run that isn't there
+            print(f"{page}: {label}: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

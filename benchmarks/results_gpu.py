@@ -44,7 +44,6 @@ WHOLE = {
     "resnet50-64-eager": "resnet50 --batch 64 --mode eager",
     "llama-1b-512-eager": "llama-1b --seq-len 512 --mode eager",
 }
-REPEATED = ("deit-b-1-graph", "deit-b-64-graph")
 PROGRAMS = {"unet": (["unet_train"], 8), "lora": (["lora_accum"], 8), "gnn": (["gnn_train"], 12)}
 PROGRAMS |= {"jax": (["jax_train"], 8)}
 HOST = {"mamba": (["mamba_infer"], 6), "transformer": (["counted", "transformer"], 10)}
@@ -168,15 +167,15 @@ def whole(call: Call) -> None:
 
 def repeats(call: Call) -> None:
     """Two more profiles of each case; two more again where this part is named again."""
-    for name in REPEATED * (1 if call.quick else 2):
+    for name in gpu_pages.REPEATED * (1 if call.quick else 2):
         if call.left() > 22:
             profile(call, name, f"{name}-{2 + len(list(call.work.glob(f'{name}-*.zip')))}")
 
 
 def spans(call: Call) -> None:
-    words = [str(HERE / "record_bursts.py"), str(call.work / "bursts.zip"), *call.devices()]
-    call.command("bursts", [sys.executable, *words, *(["--quick"] if call.quick else [])], most_s=180)
-    call.state("bursts", lambda: gpu_pages.burst_rows(call.work / "bursts.zip"))
+    words = [str(HERE / "record_bursts.py"), str(call.work / "spans.zip"), *call.devices()]
+    call.command("spans", [sys.executable, *words, *(["--quick"] if call.quick else [])], most_s=180)
+    call.state("spans", lambda: gpu_pages.burst_rows(call.work / "spans.zip"))
 
 
 def cost(call: Call) -> None:
@@ -220,7 +219,7 @@ def cap(call: Call) -> None:
     for thread in threads:
         thread.join()
     for name in names:
-        call.state(name, lambda name=name: gpu_pages.whole_row(call.work / f"{name}.zip"))
+        call.state(name, lambda name=name: gpu_pages.capped_row(call.work / f"{name}.zip"))
 
 
 class Long(threading.Thread):
