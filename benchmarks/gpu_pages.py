@@ -18,7 +18,7 @@ import numpy as np
 
 import bursts
 from jouletrace.analysis.divided import divided
-from jouletrace.analysis.power import energies
+from jouletrace.analysis.power import energies, power_record
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import IDLE_NAME, WAITING
@@ -93,11 +93,13 @@ def capped_row(place: Path) -> list[float | None]:
     """``whole_row``, and the median clock of the SMs, MHz, and temperature, C, while power is near the limit."""
     run = load(place)
     device = run.devices[0]
-    (at, watts), near = run.series(device.id, "power_average_w"), 0.9 * (device.power_limit_w or math.inf)
+    power, near = power_record(run, device.id), 0.9 * (device.power_limit_w or math.inf)
     cells = whole_row(place)
+    if power is None:
+        return [*cells, None, None]
     for name in ("clock_sm_mhz", "temperature_c"):
         stamps, values = run.series(device.id, name)
-        mine = values[np.interp(stamps, at, watts) > near]
+        mine = values[np.interp(stamps, power[0].time_ns, power[0].value) > near]
         cells.append(float(np.median(mine)) if len(mine) else None)
     return cells
 
