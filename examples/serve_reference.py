@@ -71,25 +71,40 @@ class StepLog:
             log.write(json.dumps({**row, "decoding": len(caches), "context_tokens": sum(caches)}) + "\n")
 
 
+def batching(size: str, device: str, steps: str | None = None) -> Any:
+    """A manager of batches of a model with random weights, not started; with ``steps`` it logs these there."""
+    torch.manual_seed(0)
+    config = LlamaConfig(**SIZES[size], max_position_embeddings=16384)
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    with torch.device(device):  # a CPU takes long to draw the weights
+        model = LlamaForCausalLM(config).to(dtype).eval()
+    settings = GenerationConfig(max_new_tokens=16, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    pages = PAGE.get(size)
+    if steps:
+        pages = pages or ContinuousBatchingConfig()
+        pages.use_async_batching = False
+    manager = model.init_continuous_batching(generation_config=settings, continuous_batching_config=pages)
+    if steps:
+        StepLog(manager, steps)
+    return manager
+
+
 class Server:
     """The endpoints around a model whose batches run in a thread of transformers' own."""
 
-    def __init__(self, size: str, device: str, steps: str | None = None) -> None:
-        torch.manual_seed(0)
-        config = LlamaConfig(**SIZES[size], max_position_embeddings=16384)
-        dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
-        model = LlamaForCausalLM(config).to(device, dtype).eval()
-        self.name, self.vocabulary = f"llama-{size}", config.vocab_size
-        settings = GenerationConfig(max_new_tokens=16, do_sample=False, eos_token_id=-1, pad_token_id=0)
-        pages = PAGE.get(size)
-        if steps:
-            pages = pages or ContinuousBatchingConfig()
-            pages.use_async_batching = False
-        self.manager = model.init_continuous_batching(generation_config=settings, continuous_batching_config=pages)
-        if steps:
-            StepLog(self.manager, steps)
+    def __init__(self, size: str, manager: Any) -> None:
+        self.name, self.vocabulary, self.manager = f"llama-{size}", manager.model.config.vocab_size, manager
         self.manager.start()
         self.open = self.count = 0
+
+    def application(self) -> web.Application:
+        """Its endpoints."""
+        app = web.Application()
+        app.router.add_post("/v1/completions", self.generate)
+        app.router.add_post("/v1/chat/completions", self.generate)
+        app.router.add_get("/v1/models", self.models)
+        app.router.add_get("/metrics", self.metrics)
+        return app
 
     def tokens(self, prompt: Any) -> list[int]:
         """Ids of a prompt: as given, or one for each word."""
@@ -159,14 +174,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--steps", metavar="FILE", help="Log the steps of the scheduler.")
     options = parser.parse_args()
-    server = Server(options.size, options.device, options.steps)
-    app = web.Application()
-    app.router.add_post("/v1/completions", server.generate)
-    app.router.add_post("/v1/chat/completions", server.generate)
-    app.router.add_get("/v1/models", server.models)
-    app.router.add_get("/metrics", server.metrics)
+    server = Server(options.size, batching(options.size, options.device, options.steps))
     print(f"serving {server.name} at http://127.0.0.1:{options.port}", flush=True)
-    web.run_app(app, host="127.0.0.1", port=options.port, print=None)
+    web.run_app(server.application(), host="127.0.0.1", port=options.port, print=None)
     server.manager.stop(block=True)
 
 
