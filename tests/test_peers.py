@@ -14,7 +14,7 @@ S = 1_000_000_000
 
 
 def section(edges_s, watts, until_s, seed=0, **more):
-    """Steps of a counter that advances every 0.1 s, polled every 2 ms, on a GPU that draws a power from each edge on."""
+    """Steps of a counter that steps each 0.1 s, polled every 2 ms, on a GPU that draws a power from each edge on."""
     at = np.arange(0.05, until_s, 0.1)
     joules = np.interp(at, [*edges_s, until_s], np.append(0, np.cumsum(np.diff([*edges_s, until_s]) * watts)))
     middle = at + np.random.default_rng(seed).uniform(-0.001, 0.001, len(at))
