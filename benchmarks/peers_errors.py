@@ -151,6 +151,8 @@ def cell(rows: list[Row], which: str = "error_pct") -> str:
     """Mean ± standard deviation of errors, and how many have none."""
     values = np.array([row[which] for row in rows])
     known = values[np.isfinite(values)]
+    if not len(values):
+        return ""
     if not len(known):
         return f"–, {len(values)} of {len(values)} missing"
     spread = f" ± {known.std(ddof=1):.1f}" if len(known) > 1 else ""
