@@ -1,6 +1,6 @@
 """jouletrace beside other tools on one GPU, one tool after the other, in random order by a fixed seed.
 
-    PYTHONPATH=src python benchmarks/peers_gpu.py OUT.json                   # seven and a half minutes on an H200
+    PYTHONPATH=src python benchmarks/peers_gpu.py OUT.json                   # at most 450 s and what HANG_S allows
     PYTHONPATH=src python benchmarks/peers_gpu.py OUT.json bursts inside --quick
     python benchmarks/peers_errors.py OUT.json                               # the tables again
 
