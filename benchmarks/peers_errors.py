@@ -250,7 +250,9 @@ def of_kernels(section: Row, limit_w: float) -> list[str]:
     for what, form in (("ms", "{:.3f}"), ("w", "{:.0f}"), ("sd_pct", "{:.2f}")):
         lines.append(f"| alone, {what} | " + " | ".join(form.format(row[what]) for row in true.values()) + " | | |")
     for way, joules in by_way.items():
-        errors = [100 * (joules[name] / true[name]["j"] - 1) if joules.get(name) else np.nan for name in true]
+        errors = [
+            100 * (joules[name] / true[name]["j"] - 1) if joules.get(name) is not None else np.nan for name in true
+        ]
         cells = ["–" if np.isnan(one) else f"{one:+.1f}" for one in errors]
         rms = np.sqrt(np.nanmean(np.square(errors))) if np.isfinite(errors).any() else np.nan
         lines.append(f"| {way} | {' | '.join(cells)} | {rms:.1f} | {took.get(way) or 0:.0f} |")
