@@ -157,7 +157,8 @@ def cell(rows: list[Row], which: str = "error_pct") -> str:
         return f"–, {len(values)} of {len(values)} missing"
     spread = f" ± {known.std(ddof=1):.1f}" if len(known) > 1 else ""
     missing = f", {len(values) - len(known)} of {len(values)} missing" if len(known) < len(values) else ""
-    return f"{known.mean():+.1f}{spread}{missing}"
+    zero = sum((row.get("joules") or [None])[0] == 0 for row in rows) if which == "error_pct" else 0
+    return f"{known.mean():+.1f}{spread}{missing}" + (f", {zero} of {len(values)} said 0 J" if zero else "")
 
 
 def by_length(title: str, rows: list[Row], more: dict[str, Callable[[list[Row]], str]]) -> list[str]:
@@ -244,6 +245,7 @@ def of_kernels(section: Row, limit_w: float) -> list[str]:
     """Errors of each way by operator, in %."""
     true, by_way = alone(section), ways(section)
     took = {**section["took_s"], "torch.profiler's share × energy": section["took_s"].get("in the chain")}
+    took["Magneton's way, last 0.9 s of 2 s"] = section["took_s"].get("Magneton's way, replayed")
     took["Magneton's way, in place"] = took["torch.profiler's share × energy"]
     lines = ["## Operators of a chain beside each alone", "", "| way | " + " | ".join(true) + " | rms | s |"]
     lines += ["|---" * (3 + len(true)) + "|"]
@@ -319,6 +321,7 @@ def tables(measured: Row) -> str:
     waits = {
         "ms before": lambda rows: median_ms(rows, lambda row: (row["at"][1] - row["at"][0]) / 1e9),
         "ms after": lambda rows: median_ms(rows, lambda row: row.get("figure_s", np.nan)),
+        "CPU ms after": lambda rows: median_ms(rows, lambda row: row.get("figure_cpu_s", np.nan)),
     }
     makers: dict[str, Callable[[Row], list[str]]] = {
         "first": lambda section: of_first(section, measured["machine"]["lines"]),

@@ -6,7 +6,7 @@
 
 Sections, each within its share of the time (``LIMIT_S``), after which it begins no further row:
 
-- *first*: seconds until a tool's first block may begin, imports included.
+- *first*: seconds until a tool's first block may begin, imports included, in a process of its own.
 - *steady*: blocks inside a load of another process that goes on.
 - *training*: blocks of steps within a training loop; the GPU is idle at both edges, as after ``loss.item()``.
 - *bursts*: ViT-B after pauses.
@@ -43,7 +43,7 @@ import numpy as np
 
 import slowdown
 from canary import captured, replay_s
-from peers_tools import TOOLS, end_recorders, lines_of
+from peers_tools import GPU, TOOLS, end_recorders, lines_of
 
 HERE = Path(__file__).parent
 LIMIT_S = {"first": 15, "steady": 55, "training": 55, "bursts": 90, "inside": 48, "overhead": 72, "kernels": 115}
@@ -51,9 +51,12 @@ HANG_S = 20
 """How long after its limit a section is broken off."""
 
 PLAIN = "nothing"
-APPROX = "zeus, approx"
+APPROX, SAMPLES = "zeus, approx", "NVML samples"
 STEP_S = 0.15
 """Of ``APPROX`` only blocks below this are measured: in longer ones the counter steps, and it is the same as zeus."""
+
+LONG = [tool for tool in TOOLS if tool not in (APPROX, SAMPLES)]
+"""Tools of sections whose blocks are long; the others are for bursts."""
 
 STEADY_S = TRAINING_S = {1.0: 3, 5.0: 1}
 BURSTS_S = {0.05: 3, 0.2: 2, 1.0: 2, 3.0: 1}
@@ -63,7 +66,7 @@ INSIDE_S = {0.02: 4, 0.05: 4, 0.1: 4}
 PAUSE_S, BETWEEN_S = 1.2, 0.4
 LIGHT_S, CYCLES, GROUPS = 0.3, 5, 3
 TURN_S, ROUNDS = 0.25, 6
-ALONE_S, WARM_S, REPLAYED_S, COOLED_S = 1.2, 0.5, 2.0, 1.0
+ALONE_S, WARM_S, REPLAYED_S, ZEUS_S = 1.2, 0.5, 2.0, 3.0
 
 Row = dict[str, Any]
 
@@ -219,23 +222,33 @@ def again(step: Callable[[], Any], count: int) -> None:
 def row_of(tool: str, length_s: float, work: Callable[[], Any], at_once: bool = True) -> Row:
     """A block of work: times in ns when the tool was called, the work began and ended, and the tool was through.
 
-    The GPU is idle at all four. ``tell`` makes a figure of what the tool says; at once, or later where a loop goes on.
+    The GPU is idle at all four, but for ``APPROX``, which reads the power before it synchronises, while the GPU works:
+    the end of its work is the GPU's. ``tell`` makes a figure of what the tool says; at once, or later in a loop.
     """
     import torch
 
     torch.cuda.synchronize()
     row: Row = {"tool": tool, "length_s": length_s}
     try:
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if tool == APPROX else []
         called = time.time_ns()
         with TOOLS[tool]() as block:
             start = time.time_ns()
+            for mark in marks[:1]:
+                mark.record()
             work()
-            torch.cuda.synchronize()
-            end = time.time_ns()
+            for mark in marks[1:]:
+                mark.record()
+            if not marks:
+                torch.cuda.synchronize()
+            end, spent_s = time.time_ns(), time.process_time()
+        if marks:
+            end = start + round(marks[0].elapsed_time(marks[1]) * 1e6)
         row |= {"at": [called, start, end, time.time_ns()], "block": block}
         if at_once:
             tell(row)
             row["figure_s"] = round((time.time_ns() - end) / 1e9, 4)
+            row["figure_cpu_s"] = round(time.process_time() - spent_s, 4)
     except Exception as error:
         row["error"] = said(error)
     return row
@@ -282,13 +295,44 @@ def orders(tools: list[str], lengths: dict[float, int], watch: Watch, seed: int)
 
 
 def first(torch: Any, watch: Watch) -> Row:
-    """Seconds from the call of each tool until its first block may begin, in this order: imports are shared."""
-    step, rows = encoder(torch), []
+    """Seconds from the call of each tool until its block may begin, each in a process of its own that has torch alone.
+
+    They load torch at the same time and begin one after the other. Then each tool is warmed up in this process.
+    """
+    command, rows = [sys.executable, __file__, "begin"], []
+    processes = {
+        tool: subprocess.Popen([*command, tool], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for tool in TOOLS
+    }
+    try:
+        for process in processes.values():
+            process.stdout.readline()
+        for tool, process in processes.items():
+            try:
+                answer, _ = process.communicate("begin\n", 10)
+                rows += json.loads(answer.splitlines()[-1])
+            except Exception as error:
+                rows.append({"tool": tool, "error": said(error)})
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+    step = encoder(torch)
     again(step, 20)
     for tool in TOOLS:
-        rows.append(row_of(tool, 0.0, lambda: again(step, 20)))
-        rows.append(row_of(tool, 0.0, lambda: again(step, 20)))  # the second is warm
+        tell(row_of(tool, 0.0, lambda: again(step, 20), at_once=False))
     return {"rows": rows}
+
+
+def begin(tool: str) -> None:
+    """Two rows of a tool in a process that has loaded torch, once stdin has a line."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    print("loaded", flush=True)
+    sys.stdin.readline()
+    rows = [row_of(tool, 0.0, lambda: time.sleep(0.05)) for _ in range(2)]
+    print(json.dumps(rows), flush=True)
 
 
 def steady(torch: Any, watch: Watch) -> Row:
@@ -296,7 +340,6 @@ def steady(torch: Any, watch: Watch) -> Row:
     import psutil
 
     rows, random = [], np.random.default_rng(1)
-    tools = [tool for tool in TOOLS if tool != APPROX]
 
     def spent_s(others: tuple[int, ...]) -> float:
         spent = time.process_time() - time.thread_time()
@@ -308,7 +351,7 @@ def steady(torch: Any, watch: Watch) -> Row:
 
     with Counter() as counter, beside("load") as loading:
         others = (counter.pid, loading)
-        for tool, length_s in orders(tools, STEADY_S, watch, 1):
+        for tool, length_s in orders(LONG, STEADY_S, watch, 1):
             time.sleep(0.1 + 0.1 * random.random())
             spent: list[float] = []
 
@@ -348,7 +391,7 @@ def training_loop(torch: Any, watch: Watch) -> Row:
             time.sleep(0.04)
             waits["rest"].append([idle, time.time_ns()])
         waits["to"] = time.time_ns()
-        for tool, length_s in orders([tool for tool in TOOLS if tool != APPROX], TRAINING_S, watch, 2):
+        for tool, length_s in orders(LONG, TRAINING_S, watch, 2):
             again(step, round(BETWEEN_S * (1 + 0.25 * random.random()) / step_s))
             count = max(1, round(length_s / step_s))
             rows.append(
@@ -459,7 +502,7 @@ def overhead(torch: Any, watch: Watch) -> Row:
 
     for call in works.values():
         again(call, 30)
-    tools = [PLAIN, PLAIN, *(tool for tool in TOOLS if tool != APPROX)]
+    tools = [PLAIN, PLAIN, *LONG]
     for number in range(ROUNDS):
         for work in works:
             for place in np.random.default_rng(number).permutation(len(tools)).tolist():
@@ -502,7 +545,7 @@ class Power:
         import pynvml
 
         pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(GPU)
         self._ending, self.reads = threading.Event(), []
 
         def read() -> None:
@@ -550,7 +593,7 @@ def kernels(torch: Any, watch: Watch) -> Row:
             busy(torch, graph, WARM_S)
             found["alone"][name] = busy(torch, graph, ALONE_S) | {"clock_mhz": clock_mhz()}
         way("in the chain", lambda: in_chain(torch, operators, found))
-        way("Magneton's way, replayed", lambda: replayed(torch, operators))
+        way("Magneton's way, replayed", lambda: replayed(torch, operators, found))
         way("zeus.profile", lambda: zeus_profile(operators))
     found["steps"] = counter.steps
     way("jouletrace", lambda: jouletrace_table(watch, found))
@@ -594,9 +637,12 @@ def in_chain(torch: Any, operators: dict[str, Any], found: Row) -> dict[str, flo
     return seconds
 
 
-def replayed(torch: Any, operators: dict[str, Any]) -> dict[str, float]:
-    """Joules by Magneton's way: replays for 2 s each, one operator after the other; polled power × time."""
-    joules = {}
+def replayed(torch: Any, operators: dict[str, Any], found: Row) -> dict[str, float]:
+    """Joules by Magneton's way: replays for 2 s each, one operator after the other; polled power × time.
+
+    In ``found`` also by the power of each one's last 0.9 s: before, this GPU's mean of a second has what was before.
+    """
+    joules, late = {}, {}
     with Power() as power:
         for name, call in operators.items():
             graph = captured(torch, call)
@@ -605,18 +651,21 @@ def replayed(torch: Any, operators: dict[str, Any]) -> dict[str, float]:
             again(graph.replay, count)
             torch.cuda.synchronize()
             ended = time.time_ns()
-            joules[name] = power.watts(began, ended) * (ended - began) / 1e9 / count
+            one_s = (ended - began) / 1e9 / count
+            joules[name] = power.watts(began, ended) * one_s
+            late[name] = power.watts(max(began, ended - 900_000_000), ended) * one_s
+    found["said"]["Magneton's way, last 0.9 s of 2 s"] = late
     return joules
 
 
 def zeus_profile(operators: dict[str, Any]) -> dict[str, float]:
-    """Joules by ``zeus.profile.measure``, after a pause for each to cool."""
+    """Joules by ``zeus.profile.measure``, without a pause to cool, as the truth has none: its calibration warms up."""
     from zeus.monitor import ZeusMonitor
     from zeus.profile import measure
 
     monitor = ZeusMonitor(gpu_indices=[0])
     return {
-        name: measure(call, monitor, measurement_duration=REPLAYED_S, cooldown_duration=COOLED_S).energy_per_iter
+        name: measure(call, monitor, measurement_duration=ZEUS_S, cooldown_duration=0.0).energy_per_iter
         for name, call in operators.items()
     }
 
@@ -646,7 +695,7 @@ def clock_mhz() -> int:
     import pynvml
 
     pynvml.nvmlInit()
-    return int(pynvml.nvmlDeviceGetClockInfo(pynvml.nvmlDeviceGetHandleByIndex(0), pynvml.NVML_CLOCK_SM))
+    return int(pynvml.nvmlDeviceGetClockInfo(pynvml.nvmlDeviceGetHandleByIndex(GPU), pynvml.NVML_CLOCK_SM))
 
 
 SECTIONS: dict[str, Callable[[Any, Watch], Row]] = {
@@ -665,7 +714,7 @@ def machine(torch: Any) -> Row:
     import pynvml
 
     pynvml.nvmlInit()
-    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(GPU)
     versions = {}
     for name in ("torch", "zeus", "codecarbon", "nvidia-ml-py", "jouletrace"):
         with contextlib.suppress(Exception):
@@ -699,7 +748,7 @@ def shorten() -> None:
         "ALONE_S": 0.4,
         "WARM_S": 0.1,
         "REPLAYED_S": 0.3,
-        "COOLED_S": 0.1,
+        "ZEUS_S": 0.3,
     }
     JOULETRACE.extend(["--detail-time", "3", "--max-time", "1", "--warmup", "1"])
 
@@ -715,6 +764,7 @@ def main() -> None:
     options.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; all if none is named")
     options.add_argument("--quick", action="store_true", help="run everything for seconds, which measures nothing well")
     chosen = options.parse_args()
+    os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()  # no calibration of an earlier day
     import torch
 
     if chosen.quick:
@@ -744,5 +794,7 @@ if __name__ == "__main__":
         poll(*sys.argv[2:4])
     elif sys.argv[1:2] == ["load"]:
         load()
+    elif sys.argv[1:2] == ["begin"]:
+        begin(sys.argv[2])
     else:
         main()

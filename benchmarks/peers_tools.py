@@ -8,12 +8,32 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+
+def one_gpu() -> int:
+    """Show this process and its children one GPU, in NVML's order, and give its index there.
+
+    CodeCarbon, ``nvidia-smi`` and NVML count all GPUs of the host, Zeus and jouletrace those that CUDA shows; Zeus
+    reads no UUIDs. Without this tools would measure different GPUs, and jouletrace the sum of all.
+    """
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+    if not first.isdigit():
+        import pynvml
+
+        pynvml.nvmlInit()
+        first = str(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(first)))
+    os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": first}
+    return int(first)
+
+
+GPU = one_gpu()
 
 POLL_S = 0.02
 """Spacing of readings of NVML's momentary power, which the driver renews every 0.1 s."""
@@ -88,7 +108,7 @@ def codecarbon_task() -> Iterator[Block]:
 @contextmanager
 def nvidia_smi() -> Iterator[Block]:
     """``nvidia-smi -lms 100``, the mean of ``power.draw`` × time: what ends up in spreadsheets."""
-    query = ["nvidia-smi", "-i", "0", "--query-gpu=power.draw", "--format=csv,noheader,nounits", "-lms", "100"]
+    query = ["nvidia-smi", "-i", str(GPU), "--query-gpu=power.draw", "--format=csv,noheader,nounits", "-lms", "100"]
     block, polling = Block(), subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
     first = polling.stdout.readline()
     _synchronize()
@@ -97,7 +117,9 @@ def nvidia_smi() -> Iterator[Block]:
     _synchronize()
     block.seconds = time.perf_counter() - begin
     polling.terminate()
-    watts = [float(line) for line in [first, *polling.stdout]]
+    lines = [line for line in polling.stdout if line.endswith("\n")]  # one that the end cut off is none
+    polling.wait()
+    watts = [float(line) for line in lines or [first]]  # the first is from before the block
     block.joules = block.seconds * sum(watts) / len(watts)
 
 
@@ -107,7 +129,7 @@ def instant() -> Iterator[Block]:
     import pynvml
 
     pynvml.nvmlInit()
-    gpu, block, ending, watts = pynvml.nvmlDeviceGetHandleByIndex(0), Block(), threading.Event(), list[float]()
+    gpu, block, ending, watts = pynvml.nvmlDeviceGetHandleByIndex(GPU), Block(), threading.Event(), list[float]()
 
     def poll() -> None:
         while True:
@@ -129,6 +151,43 @@ def instant() -> Iterator[Block]:
 
 
 @contextmanager
+def samples() -> Iterator[Block]:
+    """The driver's own record of power samples, which jouletrace reads, without a model of the sensor.
+
+    The mean of those stamped within the block × its time. A thread reads on for 0.5 s, since they arrive late.
+    """
+    import pynvml
+
+    pynvml.nvmlInit()
+    gpu, block, ending, found = pynvml.nvmlDeviceGetHandleByIndex(GPU), Block(), threading.Event(), dict[int, float]()
+
+    def poll() -> None:
+        ended = False
+        while not ended:
+            ended = ending.wait(0.5)
+            if ended:
+                time.sleep(0.5)
+            _, new = pynvml.nvmlDeviceGetSamples(gpu, pynvml.NVML_TOTAL_POWER_SAMPLES, 0)
+            found.update((one.timeStamp, one.sampleValue.uiVal / 1e3) for one in new)
+
+    _synchronize()
+    begin, thread = time.time_ns() // 1000, threading.Thread(target=poll)
+    thread.start()
+    yield block
+    _synchronize()
+    end = time.time_ns() // 1000
+    ending.set()
+
+    def joules() -> float:
+        thread.join()
+        watts = [one for at, one in found.items() if begin <= at <= end]
+        return block.seconds * sum(watts) / len(watts) if watts else float("nan")
+
+    block.seconds = (end - begin) / 1e6
+    block.joules = joules
+
+
+@contextmanager
 def jouletrace() -> Iterator[Block]:
     """This project, a block of code, without a calibration."""
     import jouletrace as jt
@@ -147,10 +206,11 @@ TOOLS: dict[str, Callable[[], Any]] = {
     "codecarbon, task": codecarbon_task,
     "nvidia-smi": nvidia_smi,
     "NVML instant": instant,
+    "NVML samples": samples,
     "jouletrace": jouletrace,
 }
 
-CODECARBON = {"country_iso_code": "USA", "gpu_ids": [0], "output_methods": [], "log_level": "critical"}
+CODECARBON = {"country_iso_code": "USA", "gpu_ids": [GPU], "output_methods": [], "log_level": "critical"}
 """No network, no file, no lines on the terminal; the period stays at 15 s, since readings between the edges of a block
 add nothing to those of an energy counter."""
 
@@ -184,4 +244,5 @@ def lines_of(tool: str) -> int:
     tree = ast.parse(inspect.getsource(TOOLS[tool]))
     body = [ast.unparse(node) for node in ast.walk(tree.body[0]) if isinstance(node, ast.stmt)][1:]
     ours = ("block = Block()", "yield block", "block.seconds = result", "block.seconds = t", "block.seconds = measured")
+    ours += ("block.seconds = (", "polling.wait", "lines =")
     return len([text for text in body if not text.startswith((*ours, "'", '"'))])
