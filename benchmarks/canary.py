@@ -64,7 +64,7 @@ class Counter:
 
 
 def captured(torch, call):
-    """A CUDA graph of a call, which must outlive it: tensors that were made before the capture are the call's."""
+    """A CUDA graph of a call; it keeps the call, whose tensors it reads."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream), torch.inference_mode():
         for _ in range(3):
@@ -73,6 +73,7 @@ def captured(torch, call):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph), torch.inference_mode():
         call()
+    graph.call = call
     return graph
 
 
