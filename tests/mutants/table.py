@@ -162,6 +162,16 @@ MUTANTS = [
     *_of(
         "attribution/solve.py",
         ["attribution/test_solve.py"],
+        (
+            "cases taken to agree in covariances",
+            "(means - mean).T @ (self.weight[:, None] * (means - mean))",
+            "0.0",
+        ),
+        (
+            "components of a rank taken to agree",
+            "np.tensordot(share, joint[order], 1) + spread",
+            "np.tensordot(share, joint[order], 1)",
+        ),
         ("normal quantile for few blocks", " * stdtrit(blocks - 1, 0.975) / 1.96", ""),
         ("blocks taken for independent samples", "np.sqrt((blocks - 1) / blocks)", "np.sqrt(1 / blocks)"),
         ("prior in blocks", " + self.inverse / self.problem.unknowns.variance @ self.inverse)", ")"),
@@ -326,6 +336,28 @@ MUTANTS = [
         ),
         ("memory of what was before an end kept", "far - np.array([0.0, fades_s])", "far"),
         ("error that spans have in common dropped", " + off_j[:, :, None] * off_j[:, None])", ")"),
+    ),
+    *_of(
+        "attribution/amounts.py",
+        ["attribution/test_amounts.py"],
+        ("blocks of readings taken to agree", "around = solution.left_out()", "around = 0 * solution.left_out()"),
+        ("sensor of amounts taken for exact", "around += np.outer(moved, moved)", "around += 0"),
+    ),
+    *_of(
+        "attribution/look.py",
+        [
+            "attribution/test_means.py::test_a_delay_as_long_as_a_window_does_no_harm",
+            "attribution/test_means.py::test_a_window_that_is_off_does_no_harm",
+            "attribution/test_means.py::test_single_times_that_are_off_do_no_harm",
+            "attribution/test_means.py::test_reads_of_a_counter_that_are_off_do_no_harm",
+        ],
+        (
+            "delay taken for proportional",
+            "left += _WEIGHTS @ (change - np.outer(_NODES, slope)) ** 2",
+            "left += 0.0",
+        ),
+        ("times of single readings taken for exact", "np.array([moved(jitter_s * node)", "np.array([moved(0.0 * node)"),
+        ("times of a counter's reads taken for exact", "left += 2 * (last_w", "left += 0 * (last_w"),
     ),
     *_of(
         "attribution/means.py",
