@@ -102,6 +102,22 @@ def test_nothing_imports_upwards():
     assert not wrong, "\n".join(wrong)
 
 
+OF_ALL = "Every package may import "
+"""Begins the sentence of the page that lists the modules beside the packages."""
+
+ENTRIES = {"__init__", "__main__"}
+"""Modules of the package's own, by which it is entered."""
+
+
+def test_modules_beside_the_packages_are_those_of_the_page_and_name_no_package():
+    """What every package may import can't bring a package in; ``higher`` and ``wing`` name others by design."""
+    sentence = TABLE.read_text().partition(OF_ALL)[2].partition(". ")[0]
+    paths = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem not in ENTRIES}
+    assert set(re.findall(r"`(\w+)`", sentence)) == set(paths)
+    named = {name: imports_of(path) - set(paths) for name, path in paths.items() if name != "higher"}
+    assert {name: others for name, others in named.items() if others} == {"wing": {"wings"}}
+
+
 MOST_LAYERS = 9
 
 

@@ -160,6 +160,14 @@ def test_a_module_of_a_wing_that_is_broken_is_a_line_of_the_help(package, tmp_pa
     assert "  show " in done.stdout
 
 
+def test_what_needs_a_wing_that_is_not_here_says_so_in_one_line(package, tmp_path):
+    (tmp_path / "greeting.py").write_text(
+        GREETING.replace('print("hello", name)', "import jouletrace.wings.nowhere.far")
+    )
+    done = package()("greet")
+    assert (done.returncode, done.stderr) == (3, "jouletrace: this needs the wing nowhere, which isn't here\n")
+
+
 TARGETS = """
 from dataclasses import dataclass
 

@@ -79,6 +79,20 @@ def test_units_are_less_certain_by_a_sensor_that_is_less_known(unsure):
 
 
 @pytest.mark.thorough
+def test_units_are_less_certain_by_a_cost_that_changes():
+    """A token costs 1.5 times as much in the second half, and no chain in time knows that it is the token's."""
+    rng = np.random.default_rng(6)
+    timeline, bursts = steps(rng, 600)
+    later = (timeline.kind == 1) & (timeline.start_s >= bursts[1, 0])
+    dearer = replace(timeline, rate=timeline.rate * np.where(later, 1.5, 1.0))
+    same, other = (
+        attribute_amounts(*read(load, LOW_PASS, rng), timeline, response=LOW_PASS, bursts=bursts)
+        for load in (timeline, dearer)
+    )
+    assert other.covariance[2, 2] > 10 * same.covariance[2, 2]
+
+
+@pytest.mark.thorough
 def test_readings_of_a_moment_show_units_too():
     rng = np.random.default_rng(3)
     timeline, bursts = steps(rng, 6000)

@@ -1,9 +1,11 @@
 """Energies of logs, whose readings are momentary and far apart: intervals hold, equal readings prove nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from jouletrace.attribution import ALIASED_LOG, log_chain, log_energies, span_energies
+from jouletrace.attribution import ALIASED_LOG, log_chain, log_energies, means, span_energies
 from jouletrace.sensor import clean, shares
 
 
@@ -336,3 +338,38 @@ def test_swings_at_the_ends_of_a_span_are_unknown_as_far_as_they_fit_into_a_wind
         _, low, high, truth = of_means(rng, edges, watts, span, 0.1)
         holds.append(low <= truth <= high)
     assert np.mean(holds) >= 0.9
+
+
+MEANS = shares.Response(0.0, 0.02, 0.05, 0.0, 0.0, 0.5, 1.0, window_s=1.0)
+"""Means over the last second each second, of known ages and delay, with noise of 0.5 W."""
+
+
+def half_of_means_j(values, span, **unknown):
+    """Half of the interval of a span's energy, from means over a second of which not all is known."""
+    read = clean(np.arange(5, 5 + len(values)) * 10**9 + 10**18, np.asarray(values, float), 1.0)
+    start, stop = (np.array(span) * 1e9).astype(np.int64) + 10**18
+    found = span_energies(read, replace(MEANS, **unknown), [start], [stop], bursts_ns=[])
+    return (found.high_j[0] - found.low_j[0]) / 2
+
+
+def test_an_unknown_delay_of_means_moves_the_change_of_power_from_one_end_of_a_span_to_the_other():
+    values, span = np.repeat([100.0, 500.0], 50), (20.0, 90.0)
+    known, unknown = (half_of_means_j(values, span, delay_sd_s=sd_s) for sd_s in (0.0, 0.1))
+    assert np.sqrt(unknown**2 - known**2) == pytest.approx(1.96 * 400 * 0.1, rel=1e-3)
+
+
+def test_the_noise_of_means_adds_up_over_a_span():
+    assert half_of_means_j(np.full(400, 300.0), (20.0, 380.0), noise_w=5.0) == pytest.approx(
+        1.96 * 5 * np.sqrt(360), rel=0.02
+    )
+
+
+def test_a_mean_that_is_late_by_some_time_places_a_change_as_one_with_noise_does():
+    """Changes of 60 W a second, of which a fifth of a second is 12 W."""
+    values, end_s = 300.0 + 30 * (-1.0) ** np.arange(40), 5.0 + np.arange(40)
+    exact, late, noisy = (
+        means._up_to(20.3, end_s, values, replace(MEANS, **unknown))[1]
+        for unknown in ({}, {"jitter_s": 0.2}, {"noise_w": np.hypot(0.5, 12)})
+    )
+    assert late == pytest.approx(noisy)
+    assert late > 1.02 * exact

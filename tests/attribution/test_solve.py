@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 
 from jouletrace.attribution import Energies, Unseen
 from jouletrace.attribution.chains import Course, low_pass_chain
-from jouletrace.attribution.solve import Problem, Unknowns, joined, mixture, solve, solve_each
+from jouletrace.attribution.solve import Problem, Unknowns, apart, joined, mixture, solve, solve_each
 from jouletrace.sensor import HOPPER_SENSOR, Response
 from jouletrace.stats import student
 
@@ -135,6 +135,24 @@ def test_an_interval_has_the_quantiles_of_the_mixture():
     drawn = np.where(second, 12.0, 10.0) + sd * rng.standard_normal(400_000)
     mean, low, high = energies().interval(level=0.9)
     np.testing.assert_allclose([mean[0], low[0], high[0]], [drawn.mean(), *np.quantile(drawn, [0.05, 0.95])], atol=0.03)
+
+
+def test_the_covariance_of_a_mixture_holds_what_its_means_differ_by():
+    mixed = Energies(np.array([0.37, 0.63]), np.array([[1.0, 5.0], [3.0, 4.0]]), np.stack([np.eye(2), 2 * np.eye(2)]))
+    mean, covariance = mixed.moments(np.eye(2))
+    off = np.array([2.0, -1.0])
+    assert mean == pytest.approx([0.37 + 0.63 * 3, 0.37 * 5 + 0.63 * 4])
+    assert covariance == pytest.approx((0.37 + 0.63 * 2) * np.eye(2) + 0.37 * 0.63 * np.outer(off, off))
+
+
+def test_groups_apart_have_the_moments_that_each_has_alone():
+    """Components of a group are 0.37 and 0.63 of it, so that one of eight equal ranks holds a part of both."""
+    group = Energies(np.array([0.37, 0.63]), np.array([[1.0], [3.0]]), np.array([[[1.0]], [[2.0]]]))
+    both = apart([(np.array([1]), group), (np.array([0]), group)])
+    (mean,), ((variance,),) = group.moments(np.eye(1))
+    means, covariance = both.moments(np.eye(2))
+    assert means == pytest.approx([mean, mean])
+    assert np.diag(covariance) == pytest.approx([variance, variance])
 
 
 def test_the_interval_of_a_sum_counts_covariances():

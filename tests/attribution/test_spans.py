@@ -65,6 +65,19 @@ def test_noise_of_readings_is_in_a_long_sum():
     assert (found.high_j[0] - found.low_j[0]) / 2 > 1.9 * 3 * 0.02 * 900**0.5
 
 
+def test_an_error_that_spans_have_in_common_is_in_each_and_adds_up():
+    record, response = recorded(Load([2.0, 2.0], [300.0, 200.0]), np.random.default_rng(3))
+    exact = span_energies(record, response, ns(START_S, START_S + 2), ns(START_S + 2, START_S + 4))
+    off = exact.less_certain(0.1)
+    for weights in ([1.0, 0.0], [0.0, 1.0], [1.0, 1.0]):
+        (mean,), *ends = exact.sums(weights)
+        (same,), *wider = off.sums(weights)
+        (half,), (more,) = ((high - low) / 2 for low, high in (ends, wider))
+        assert same == mean
+        # Both are mixtures of normal distributions, whose quantiles don't add as normal ones do
+        assert np.sqrt(more**2 - half**2) == pytest.approx(1.96 * 0.1 * mean, rel=0.03)
+
+
 def test_changes_between_readings_are_in_a_long_sum():
     rng = np.random.default_rng(2)
     durations = np.full(400, 0.05)

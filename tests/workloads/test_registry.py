@@ -7,6 +7,7 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads import names, resolve
+from places import REPOSITORY
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,11 @@ def test_every_name_resolves_to_itself():
     assert {"deit-base", "bert-large", "resnet50", "vit-base", "swin-tiny", "gpt2", "gpt2-large", "dlrm"} <= set(
         names()
     )
+
+
+def test_the_page_of_commands_lists_every_name():
+    page = (REPOSITORY / "docs" / "reference" / "commands.md").read_text()
+    assert [name for name in names() if f"`{name}`" not in page] == []
 
 
 def test_an_unknown_name_offers_the_nearest():

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
-from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.option import GONE
+from jouletrace.wing import ENTRY_POINTS
 
 INTERRUPTED = 130
 UNWRITTEN = 120
@@ -50,6 +51,8 @@ def exit_code(error: BaseException) -> int | None:
     """Print the error and return the exit code; None for an unexpected exception, which keeps its traceback."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         error = BadInputError(f"{str(error.filename)[:80]}…: the name is too long for a file")
+    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith(f"{ENTRY_POINTS}."):
+        error = NotPossibleError(f"this needs the wing {str(error.name).split('.')[2]}, which isn't here")
     if isinstance(error, JouletraceError):
         complain(error.text)
         return error.exit_code
