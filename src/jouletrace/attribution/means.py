@@ -52,7 +52,16 @@ def mean_energies(record: Readings, response: Response, spans: Floats, edges_s: 
     changes otherwise no one knows.
     """
     end_s, value = record.time_s - response.delay_s, record.value
-    ends = np.array([_up_to(edge_s, end_s, value, response, edges_s) for edge_s in spans.ravel()]).reshape(-1, 2, 2)
+    gap_s, reach = np.diff(end_s, prepend=end_s[0] - response.period_s), (_AROUND + 6) * _lag(response) + 12
+    # What is before the readings near an edge, whose first one has the usual distance there
+    before_j = np.append(0.0, np.cumsum(value * gap_s)[:-1]) + value * (gap_s - response.period_s)
+    ends, rest_w = np.empty((spans.size, 2)), float(value.min())
+    for i, edge_s in enumerate(spans.ravel().tolist()):
+        at = int(np.searchsorted(end_s, edge_s))
+        some = slice(max(at - reach, 0), at + reach)
+        ends[i] = _up_to(edge_s, end_s[some], value[some], response, edges_s, rest_w)
+        ends[i, 0] += before_j[some.start]
+    ends = ends.reshape(-1, 2, 2)
     energy_j = np.diff(ends[..., 0])[:, 0]
     step_s, overlap = response.period_s, response.window_s / response.period_s % 1
     lag = min(_lag(response), len(value) - 1)
@@ -89,7 +98,9 @@ def _white(value: Floats, response: Response) -> float:
     return float(np.clip((walk - grows) / (walk - white), 0.0, 1.0))
 
 
-def _up_to(edge_s: float, end_s: Floats, value: Floats, response: Response, edges_s: Floats) -> tuple[float, float]:
+def _up_to(
+    edge_s: float, end_s: Floats, value: Floats, response: Response, edges_s: Floats, rest_w: float
+) -> tuple[float, float]:
     """Energy up to a time, in J but for a constant of the log, and its variance, from means over windows.
 
     The sum of the readings is that of the power before the last windows. There power is taken for a walk and a white
@@ -116,8 +127,8 @@ def _up_to(edge_s: float, end_s: Floats, value: Floats, response: Response, edge
     share, ends_s, shown_w = share[shown], ends_s[shown], value[max(first - before, 0) : last - before]
     around = slice(max(at - before - _AROUND * lag, 0), at - before + _AROUND * lag)
     about = np.abs(end_s[1:] - (step_s + width_s) / 2 - edge_s) < step_s + width_s / 2
-    top_w = shown_w[np.abs(ends_s - width_s / 2 - edge_s) < width_s + step_s / 2].max(initial=value.min())
-    every = _Side.of(value[around], response, top_w - value.min())
+    top_w = shown_w[np.abs(ends_s - width_s / 2 - edge_s) < width_s + step_s / 2].max(initial=rest_w)
+    every = _Side.of(value[around], response, top_w - rest_w)
     every = every._replace(change=float(np.mean(np.diff(value)[about | ~about.any()] ** 2)))
     sides, pieces = [every], np.searchsorted(edges_s, grid_s[0], "right") + np.arange(len(jumps_s) + 1)
     if len(jumps_s):
