@@ -55,13 +55,12 @@ def mean_energies(record: Readings, response: Response, spans: Floats, edges_s: 
     gap_s, reach = np.diff(end_s, prepend=end_s[0] - response.period_s), (_AROUND + 6) * _lag(response) + 12
     # What is before the readings near an edge, whose first one has the usual distance there
     before_j = np.append(0.0, np.cumsum(value * gap_s)[:-1]) + value * (gap_s - response.period_s)
-    ends, rest_w = np.empty((spans.size, 2)), float(value.min())
+    ends, rest_w = np.empty((len(spans), 2, 2)), float(value.min())
     for i, edge_s in enumerate(spans.ravel().tolist()):
         at = int(np.searchsorted(end_s, edge_s))
         some = slice(max(at - reach, 0), at + reach)
-        ends[i] = _up_to(edge_s, end_s[some], value[some], response, edges_s, rest_w)
-        ends[i, 0] += before_j[some.start]
-    ends = ends.reshape(-1, 2, 2)
+        energy, variance = _up_to(edge_s, end_s[some], value[some], response, edges_s, rest_w)
+        ends[divmod(i, 2)] = energy + before_j[some.start], variance
     energy_j = np.diff(ends[..., 0])[:, 0]
     step_s, overlap = response.period_s, response.window_s / response.period_s % 1
     lag = min(_lag(response), len(value) - 1)
