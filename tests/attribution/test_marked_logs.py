@@ -5,7 +5,9 @@ import pytest
 
 from covering import fewest
 from jouletrace.attribution import span_energies
+from jouletrace.formats.importers.power_sensor import polled_response
 from jouletrace.sensor import Response, clean
+from jouletrace.sensor.kinds import USAGE, calibrated, sensor_behind
 
 
 def log(seed, spacing_s=1.0, jobs=4, readings=40, swing_s=2.0):
@@ -78,3 +80,38 @@ def test_a_short_job_between_long_ones_has_an_energy():
     assert found.has_energy.all()
     assert found.low_j[0] <= steady <= found.high_j[0]
     assert ((found.low_j[1:] <= truth) & (truth <= found.high_j[1:])).all()
+
+
+def means(seed, spacing_s=1.0):
+    """Means over 1.01 s, renewed each 0.1 s, of three jobs that are on and off; their edges; their energies."""
+    rng = np.random.default_rng(seed)
+    edges, watts, spans = [0.0, 12.0], [80.0], []
+    for _ in range(3):
+        begin, mean_s, end = edges[-1], rng.uniform(0.3, 6.0, 2), edges[-1] + rng.uniform(30, 120)
+        while edges[-1] < end:
+            edges.append(min(edges[-1] + rng.gamma(3, mean_s[len(watts) % 2] / 3), end))
+            watts.append((120.0, 600.0)[len(watts) % 2])
+        spans.append((begin, end))
+        edges, watts = [*edges, end + rng.uniform(6, 10)], [*watts, 80.0]
+    joules = np.append(0.0, np.cumsum(np.diff(edges) * watts))
+    renewed_s = np.arange(1.2, edges[-1], 0.1013)
+    polled_s = np.arange(1.4, edges[-1], 1.006 * spacing_s)
+    end_s = renewed_s[np.searchsorted(renewed_s, polled_s, side="right") - 1]
+    value_w = (np.interp(end_s, edges, joules) - np.interp(end_s - 1.01, edges, joules)) / 1.01
+    return polled_s, value_w, np.array(spans), np.diff(np.interp(spans, edges, joules))[:, 0]
+
+
+def test_jobs_in_means_over_a_second_hold():
+    """Power that swings in a job looks like windows of another width, or another delay: these aren't fitted to it."""
+    held, half, off = [], [], []
+    for seed in range(16):
+        times_s, values_w, spans, truth = means(seed)
+        _, sensor = sensor_behind(USAGE, "NVIDIA H100 80GB HBM3")
+        response = polled_response(sensor, 1.006, 1e-3, 0.01, float(values_w.mean()))
+        record = clean(np.round(1e9 * times_s).astype(np.int64), values_w, response.period_s)
+        found = span_energies(record, calibrated(response), *np.round(1e9 * spans).astype(np.int64).T)
+        held += ((found.low_j <= truth) & (truth <= found.high_j)).tolist()
+        half += ((found.high_j - found.low_j) / 2 / truth).tolist()
+        off += (found.energy_j / truth - 1).tolist()
+    assert sum(held) >= fewest(len(held))
+    assert np.median(half) < 2.5 * 1.96 * np.sqrt(np.mean(np.square(off)))

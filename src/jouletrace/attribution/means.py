@@ -8,9 +8,11 @@ any reading.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from jouletrace.arrays import Floats
+from jouletrace.arrays import Floats, Indices
 from jouletrace.attribution.chains import ANY
 from jouletrace.attribution.solve import Energies
 from jouletrace.run.readings import Readings
@@ -26,10 +28,39 @@ and the power above rest: of a load that is on for half of a period of up to a w
 from window to window, among so many on each side: where readings hardly change, nothing swings."""
 
 
-def mean_energies(record: Readings, response: Response, spans: Floats) -> Energies:
-    """Energies of spans, shape (s, 2), from means over windows that meet, of a load whose edges no one knows."""
+class _Side(NamedTuple):
+    """How power changes about a time, or between two edges."""
+
+    change: float  # mean square change from reading to reading, W²
+    white: float  # share of it that a white power makes
+    swing_w: float  # standard deviation of what a swing that no window shows leaves unknown, over the window's length
+
+    @classmethod
+    def of(cls, value: Floats, response: Response, above_w: float) -> _Side:
+        """That of some readings, of power up to ``above_w`` above rest."""
+        lag = _lag(response)
+        moved_w = np.abs(value[lag:] - value[:-lag])
+        seen_w = _SEEN * float(np.median(moved_w)) if len(moved_w) else np.inf
+        change = float(np.mean(np.diff(value) ** 2))
+        return cls(change, _white(value, response), min(_SWINGS * above_w, seen_w))
+
+
+def mean_energies(record: Readings, response: Response, spans: Floats, edges_s: Floats) -> Energies:
+    """Energies of spans, shape (s, 2), from means over windows that meet.
+
+    At ``edges_s``, in order, loads begin and end: power may jump there, and changes in another way beyond. When it
+    changes otherwise no one knows.
+    """
     end_s, value = record.time_s - response.delay_s, record.value
-    ends = np.array([_up_to(edge_s, end_s, value, response) for edge_s in spans.ravel()]).reshape(-1, 2, 2)
+    gap_s, reach = np.diff(end_s, prepend=end_s[0] - response.period_s), (_AROUND + 6) * _lag(response) + 12
+    # What is before the readings near an edge, whose first one has the usual distance there
+    before_j = np.append(0.0, np.cumsum(value * gap_s)[:-1]) + value * (gap_s - response.period_s)
+    ends, rest_w = np.empty((len(spans), 2, 2)), float(value.min())
+    for i, edge_s in enumerate(spans.ravel().tolist()):
+        at = int(np.searchsorted(end_s, edge_s))
+        some = slice(max(at - reach, 0), at + reach)
+        energy, variance = _up_to(edge_s, end_s[some], value[some], response, edges_s, rest_w)
+        ends[divmod(i, 2)] = energy + before_j[some.start], variance
     energy_j = np.diff(ends[..., 0])[:, 0]
     step_s, overlap = response.period_s, response.window_s / response.period_s % 1
     lag = min(_lag(response), len(value) - 1)
@@ -66,14 +97,17 @@ def _white(value: Floats, response: Response) -> float:
     return float(np.clip((walk - grows) / (walk - white), 0.0, 1.0))
 
 
-def _up_to(edge_s: float, end_s: Floats, value: Floats, response: Response) -> tuple[float, float]:
+def _up_to(
+    edge_s: float, end_s: Floats, value: Floats, response: Response, edges_s: Floats, rest_w: float
+) -> tuple[float, float]:
     """Energy up to a time, in J but for a constant of the log, and its variance, from means over windows.
 
     The sum of the readings is that of the power before the last windows. There power is taken for a walk and a white
-    fluctuation, which together make the change from reading to reading about that time. Windows before the first,
-    which no reading shows, are in the constant: without them a span that begins in the first one lacks its beginning.
+    fluctuation, which together make the change from reading to reading about that time, on each side of a known edge
+    by itself. Windows before the first, which no reading shows, are in the constant: without them a span that begins
+    in the first one lacks its beginning.
     """
-    width_s, step_s = response.window_s, response.period_s
+    width_s, step_s, lag = response.window_s, response.period_s, _lag(response)
     before = int(np.ceil(width_s / step_s)) + 4
     every_s = np.append(end_s[0] + step_s * np.arange(-before, 0), end_s)
     at = int(np.searchsorted(every_s - width_s / 2, edge_s))
@@ -82,32 +116,50 @@ def _up_to(edge_s: float, end_s: Floats, value: Floats, response: Response) -> t
     ends_s, gap_s, shown = every_s[first:last], np.diff(every_s, prepend=-np.inf)[first:last], np.arange(first, last)
     shown, summed = shown >= before, shown < at
     grid_s = np.arange(ends_s[0] - width_s, ends_s[-1], min(width_s, step_s) / 8)
-    cuts_s = np.unique(np.concatenate([grid_s, ends_s, ends_s - width_s, [edge_s]]))
+    jumps_s = edges_s[(edges_s > grid_s[0]) & (edges_s < ends_s[-1])]
+    cuts_s = np.unique(np.concatenate([grid_s, ends_s, ends_s - width_s, [edge_s], jumps_s]))
     h, middle_s = np.diff(cuts_s), (cuts_s[1:] + cuts_s[:-1]) / 2
     since_s = middle_s - cuts_s[0]
     share = ((middle_s > ends_s[:, None] - width_s) & (middle_s < ends_s[:, None])) * h / width_s
     left = (middle_s < edge_s) * h - gap_s[summed] @ share[summed]
     left[middle_s < ends_s[0]] = 0.0
     share, ends_s, shown_w = share[shown], ends_s[shown], value[max(first - before, 0) : last - before]
+    around = slice(max(at - before - _AROUND * lag, 0), at - before + _AROUND * lag)
     about = np.abs(end_s[1:] - (step_s + width_s) / 2 - edge_s) < step_s + width_s / 2
-    change = float(np.mean(np.diff(value)[about | ~about.any()] ** 2))
-    lag = _lag(response)
-    near = value[max(at - before - _AROUND * lag, 0) : at - before + _AROUND * lag]
-    white = _white(near, response)
-    pace, density = change * np.array([1 - white, white]) / _moves(step_s, width_s)
-    power = pace * np.minimum.outer(since_s, since_s) + np.diag(density / h) + ANY
-    noise_variance = response.noise_w**2 + response.jitter_s**2 * change / step_s**2
+    top_w = shown_w[np.abs(ends_s - width_s / 2 - edge_s) < width_s + step_s / 2].max(initial=rest_w)
+    every = _Side.of(value[around], response, top_w - rest_w)
+    every = every._replace(change=float(np.mean(np.diff(value)[about | ~about.any()] ** 2)))
+    sides, pieces = [every], np.searchsorted(edges_s, grid_s[0], "right") + np.arange(len(jumps_s) + 1)
+    if len(jumps_s):
+        in_piece = _piece(end_s[around], width_s, edges_s)
+        each_w = [value[around][in_piece == k] for k in pieces.tolist()]
+        sides = [_Side.of(side_w, response, np.ptp(side_w)) if len(side_w) > lag + 1 else every for side_w in each_w]
+    piece, of_window = np.searchsorted(jumps_s, middle_s), _piece(ends_s, width_s, jumps_s)
+    change, white, swing_w = np.array(sides).T
+    pace, density = change * np.array([1 - white, white]) / _moves(step_s, width_s)[:, None]
+    walk = pace[piece] * np.minimum.outer(since_s, since_s)
+    power = (walk + ANY) * np.equal.outer(piece, piece) + np.diag(density[piece] / h)
+    # A reading of unknown age: by what power does within its piece, or by the jump that its window holds
+    number = np.arange(first, last)[shown] - before
+    jump_w = value[np.minimum(number + lag, len(value) - 1)] - value[np.maximum(number - lag, 0)]
+    aged = response.jitter_s**2 * change[of_window] / step_s**2
+    aged_jump = (response.jitter_s**2 + response.delay_sd_s**2) * jump_w**2 / width_s**2
+    noise_variance = response.noise_w**2 + np.where(of_window < 0, aged_jump, aged)
     seen = power @ share.T
-    solved = np.linalg.solve(share @ seen + noise_variance * np.eye(len(share)), seen.T)
-    base_w, moved_w = shown_w.mean(), np.abs(near[lag:] - near[:-lag])
-    above_w = (
-        shown_w[np.abs(ends_s - width_s / 2 - edge_s) < width_s + step_s / 2].max(initial=value.min()) - value.min()
-    )
-    swing_w = min(_SWINGS * above_w, _SEEN * float(np.median(moved_w)) if len(moved_w) else np.inf)
+    solved = np.linalg.solve(share @ seen + np.diag(noise_variance), seen.T)
+    base_w = shown_w.mean()
+    # Of two sides whose edge is known the calmer one says what is left for the other
+    swings_w = min(swing_w[np.searchsorted(jumps_s, edge_s, side)] for side in ("left", "right"))
     own_s = (
         edge_s - every_s[at - 1] + (width_s - step_s) / 2
     )  # what is left of any power, of which windows have all else
     sum_j = value[: at - before] @ np.diff(end_s, prepend=end_s[0] - step_s)[: at - before]
     energy_j = sum_j + left @ solved.T @ (shown_w - base_w) + own_s * base_w
-    variance = left @ (power - seen @ solved) @ left + (width_s * swing_w) ** 2
+    variance = left @ (power - seen @ solved) @ left + (width_s * swings_w) ** 2
     return float(energy_j), float(variance)
+
+
+def _piece(end_s: Floats, width_s: float, jumps_s: Floats) -> Indices:
+    """Number of the piece between jumps in which each window lies; -1 of those that hold one."""
+    first, last = (np.searchsorted(jumps_s, at_s) for at_s in (end_s - width_s, end_s))
+    return np.where(first == last, last, -1)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _REACH = 25
 """Readings around a span's edges from which its power is taken, and periods beyond what a reading remembers."""
 
+_WINDOWS, _FILLS = 4, 16
+"""Windows of means that meet, and readings, from which on a span has its energy by their sum: the chain fits the delay
+and the width of the windows to what power does within a span."""
+
 _LOG, _OWN = 4.0, 4
 """Times the longest swing of the prior, from which on the time between readings hides slower ones, too: then they are
 a log. Readings of such a log within a span from which on its energy is theirs alone."""
@@ -183,6 +187,7 @@ def span_energies(
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
         bursts = spans if bursts_ns is None or unknown else record.seconds(bursts_ns).reshape(-1, 2)
+        edges_s = np.unique(bursts)
         far, bursts, near = _far(record, response, spans, bursts)
         if len(far.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
@@ -190,11 +195,15 @@ def span_energies(
         from jouletrace.attribution.means import mean_energies
         from jouletrace.attribution.solve import apart
 
-        if unknown and response.slow and not missing[ok].any():
-            energies = mean_energies(record, response, spans)
+        meet = response.slow and not missing[ok].any()
+        if unknown and meet:
+            energies = mean_energies(record, response, spans, np.empty(0))
         else:
             parts = [] if unknown else _by_own(record, response, spans, prior)
-            rest = np.setdiff1d(np.arange(len(ok)), [i for i, _ in parts])
+            if meet and not unknown:  # each by the sum of its windows
+                long = np.flatnonzero(np.diff(spans)[:, 0] >= _least_s(response))
+                parts += [(long, mean_energies(record, response, spans[long], edges_s))] if len(long) else []
+            rest = np.setdiff1d(np.arange(len(ok)), np.concatenate([np.empty(0, np.intp), *(i for i, _ in parts)]))
             if len(rest):
                 solved = attribute(
                     record.time_s[near],
@@ -226,6 +235,11 @@ def span_energies(
     stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
     flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
     return SpanEnergies(energies, number, reason, flags, period_s, *each)
+
+
+def _least_s(response: Response) -> float:
+    """Length from which on a span has its energy by the sum of means that meet, s."""
+    return max(_WINDOWS * response.window_s, _FILLS * response.period_s)
 
 
 def shown_s(record: Readings, response: Response) -> Floats:
