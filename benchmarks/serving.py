@@ -1,16 +1,9 @@
 """Bills and joules per token of recorded loads of a server: what docs/results/serving-h200.md states of them."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
-
-KINDS = {"short": (100, 32), "long": (600, 96)}
-"""Tokens of prompt and answer."""
-
 
 BATCH = 16
 """Requests at once, and of a round."""
@@ -46,23 +39,39 @@ def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
     return of_kind, {name: float(one[1:] @ x[1:] / amounts.share.sum()) for name, one in phases.items()}
 
 
-def alone(prefill: Run, whole: Run, steps: Mapping[str, Any], answer: int = 32) -> dict[str, list[float]]:
-    """Joules per request of prefill and decode of the steps without a server, with idle power and without it.
+def against_alone(run: Run, few: Run, whole: Run, tokens: tuple[int, int]) -> dict[str, list[float]]:
+    """J of a request served, without a server, and their ratio: of the whole, and of phases above idle and with it.
+
+    Phases with idle power have it for the time from one step's beginning to the next.
 
     Args:
-        prefill: A profile of rounds of steps that read the prompts and no more.
-        whole: A profile of rounds with all answers, of which decode is what is left.
-        steps: Mean seconds of the steps of both, as ``serving_gpu.py`` states them: what lies between is in no phase.
-        answer: Tokens of an answer.
+        run: A load of one kind of requests.
+        few: A profile of rounds of these requests with short answers.
+        whole: A profile of rounds with all answers.
+        tokens: Of an answer of both profiles.
     """
-    read, both = ((run, Parts(run).get("baseline_context_idle_w").value or np.nan) for run in (prefill, whole))
-    above = [
-        (run.result("energy_total_j").value - idle_w * run.result("iteration_time_s").value) / BATCH
-        for run, idle_w in (read, both)
-    ]
-    parts = {"prefill": above[0], "decode": above[1] - above[0]}
-    seconds = {"prefill": steps["alone-prefill"]["prefill"], "decode": steps["alone"]["decode"] * (answer - 1)}
-    return {name: [one + both[1] * seconds[name] / BATCH, one] for name, one in parts.items()}
+    first, last = tokens
+    more, load = last - first, Parts(run).units("load")[0]
+    idle_w = [Parts(one).get("baseline_context_idle_w").value or np.nan for one in (run, few, whole)]
+    energy, seconds = (
+        [Parts(one).get(name).value or np.nan for one in (few, whole)]
+        for name in ("energy_total_j", "iteration_time_s")
+    )
+    above = (np.array(energy) - np.array(idle_w[1:]) * seconds) / BATCH
+    step_s = float(np.median(np.diff(run.steps["start_ns"].to_numpy())) / 1e9), (seconds[1] - seconds[0]) / more
+    each = (above[1] - above[0]) / more
+    of_phases = {"prefill": (above[0] - (first - 1) * each, 1), "decode": ((last - 1) * each, last - 1)}
+    pairs = {
+        "whole": (load.get("energy_per_request_j").value or np.nan, energy[1] / BATCH),
+        "whole above idle": (sum(above_idle(run)[1].values()), above[1]),
+        "ms from step to step": (step_s[0] * 1e3, step_s[1] * 1e3),
+    }
+    for phase, (alone_j, steps) in of_phases.items():
+        served_j = above_idle(run)[1][phase]
+        pairs[f"{phase} above idle"] = served_j, alone_j
+        idle_j = [power * step * steps / BATCH for power, step in zip(idle_w[::2], step_s, strict=True)]
+        pairs[phase] = served_j + idle_j[0], alone_j + idle_j[1]
+    return {name: [float(a), float(b), float(a / b)] for name, (a, b) in pairs.items()}
 
 
 def stated(run: Run) -> dict[str, object]:
@@ -70,6 +79,7 @@ def stated(run: Run) -> dict[str, object]:
     steps, results = run.steps.to_pydict(), Parts(run)
     load = results.units("load")[0]
     ms = (np.array(steps["end_ns"]) - np.array(steps["start_ns"])) / 1e6
+    apart = np.diff(steps["start_ns"]) / 1e6
     groups = np.bincount(np.array(steps["prefilling"], int))
     return {
         "J per request": load.get("energy_per_request_j"),
@@ -77,6 +87,8 @@ def stated(run: Run) -> dict[str, object]:
         "idle W": results.get("baseline_context_idle_w"),
         "steps": len(ms),
         "ms, quartiles": np.percentile(ms, [0, 25, 50, 75, 99, 100]).round(2).tolist(),
+        "ms from step to step": np.percentile(apart, [0, 25, 50, 75, 99, 100]).round(2).tolist(),
+        "sequences in a step": round(float(np.add(steps["prefilling"], steps["decoding"]).mean()), 2),
         "prompts in a step": {size: int(count) for size, count in enumerate(groups) if size and count},
         "warnings": [one.code for one in run.warnings],
     }
@@ -87,17 +99,6 @@ def mixed(single: Run, mix: Run, lengths: tuple[int, int]) -> list[float]:
     own, other = (float(np.nanmean(bills(run, *lengths))) for run in (single, mix))
     above = [above_idle(run)[0][lengths[0]] for run in (single, mix)]
     return [own, other, other / own, above[1] / above[0]]
-
-
-def served(run: Run) -> dict[str, list[float]]:
-    """Joules per request of prefill and decode of the first load, with idle power and without it."""
-    load = Parts(run).units("load")[0]
-    whole, price = (load.get(f"energy_{name}_j").value or np.nan for name in ("total", "per_request"))
-    above = above_idle(run)[1]
-    return {
-        name: [(load.get(f"energy_{name}_j").value or np.nan) * price / whole, above[name]]
-        for name in ("prefill", "decode")
-    }
 
 
 def phase_ratios(served: Run, profiled: Run, phase: str, batch: int = 16) -> list[float]:

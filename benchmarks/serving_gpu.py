@@ -4,18 +4,15 @@
 
 Parts, by name in this order; without names all of them, of which those that no longer fit in ``--limit`` are left out:
 
-``served``  ``examples/serve_reference.py`` under loads of 16 requests at once: short (100 + 32 tokens) and, at a longer
-            step, short, long (600 + 96) and both by turns; then short and the mix without a least length of a step.
+``served``  ``examples/serve_reference.py`` under loads of 16 requests at once: short (100 + 32 tokens), both by turns
+            (``mix``), and long (200 + 48).
 ``alone``   The manager of batches of that server without a server, by ``jouletrace.profile``: an iteration is 16 short
-            requests, or their prompts alone, in steps of the same length; then without a least length, by operators.
-            The same model by transformers' ``generate``, by operators too.
-
-``causes``  What makes the difference of ``generate`` and that manager, by kernels: ``jouletrace compare``.
+            requests, or the same with answers of 8 tokens, from which prefill and decode follow.
 ``table``   The figures.
 
-The steps of ``short`` and ``alone`` are equal: each lasts at least ``--step-ms``, a wait within the logged step, and
-the 16 requests that end together begin together, for which the server waits up to 60 ms. Those of a mix and of each
-kind beside it last at least ``--mix-step-ms``. Saves all in ``OUT/serving.zip``.
+A step begins at least ``--step-ms`` after the step before, in all of them: the wait is between the logged steps. After
+requests have ended a server waits up to 100 ms for those that follow, so that all steps have 16 of them. Attention is
+the same everywhere. Saves all in ``OUT/serving.zip``.
 ``--size tiny --device cpu --gpu sim:h100`` runs every line without a GPU.
 """
 
@@ -40,30 +37,31 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 sys.path += [str(ROOT / "examples"), str(ROOT / "benchmarks")]
-KINDS = {"short": (100, 32), "long": (600, 96)}
-"""Tokens of prompt and answer; a tenth of the prompts and a quarter of the answers with ``--size tiny``."""
+KINDS = {"short": (100, 32), "long": (200, 48)}
+"""Tokens of prompt and answer; a tenth of the prompts with ``--size tiny``."""
+
+FEW = 8
+"""Tokens of the short answers of the part ``alone``."""
 
 AT_ONCE, PORT = 16, 8123
 URL = f"http://127.0.0.1:{PORT}"
-PATIENCE_S = 0.06
+PATIENCE_S = 0.1
 """Longest wait for the requests that follow those just answered."""
 
 
 def settings(size: str, steps: str) -> Any:
-    """The manager of the reference server with a cache that leaves most of the memory, and steps of equal length."""
+    """The reference server, of which steps begin equally far apart, with a cache that leaves most of the memory."""
     import serve_reference
     from transformers import ContinuousBatchingConfig
 
     class PacedLog(serve_reference.StepLog):
-        """Steps that last at least ``step_s``; ``together``: requests that end together begin together."""
+        """Steps that begin ``step_s`` apart or later; a server's wait for the requests that follow those answered."""
 
-        step_s, together, before = 0.0, False, 0
+        step_s, together, before, due = 0.0, False, 0, 0.0
 
         def __init__(self, manager: Any, path: str) -> None:
             super().__init__(manager, path)
-            self.compute, self.step, self.body = self.step, self.paced, manager._generation_loop_body
-            manager._generation_loop_body = self.gathered
-            manager.log = self
+            self.body, manager._generation_loop_body, manager.log = manager._generation_loop_body, self.paced, self
 
         def open(self) -> int:
             """Requests that are not answered yet."""
@@ -71,24 +69,21 @@ def settings(size: str, steps: str) -> Any:
             waiting = len(scheduler.waiting_requests) + self.manager.input_queue.qsize()
             return len(scheduler.active_requests) + waiting
 
-        def paced(self) -> None:
-            """Carry a step out, and wait."""
-            until, self.before = time.perf_counter() + self.step_s, self.open()
-            self.compute()
-            time.sleep(max(until - time.perf_counter() - 0.0005, 0))
-            while time.perf_counter() < until:
-                pass
-
-        def gathered(self, processor: Any, bootstrapping: bool) -> bool:
-            """Begin a step once those have come that follow the requests just answered."""
+        def paced(self, processor: Any, bootstrapping: bool) -> bool:
+            """Begin a step when it is due and those requests have come."""
             until = time.perf_counter() + PATIENCE_S
-            while self.together and self.open() not in (0, self.before, AT_ONCE) and time.perf_counter() < until:
+            while self.together and self.open() not in (self.before, AT_ONCE) and time.perf_counter() < until:
                 time.sleep(0.0005)
+            self.before = self.open()
+            time.sleep(max(self.due - time.perf_counter() - 0.0005, 0))
+            while time.perf_counter() < self.due:
+                pass
+            self.due = time.perf_counter() + self.step_s
             return bool(self.body(processor, bootstrapping))
 
     serve_reference.StepLog = PacedLog
-    # all short prompts in one step; 131,072 tokens in the cache
-    pages = ContinuousBatchingConfig(num_blocks=512, max_batch_tokens=AT_ONCE * (KINDS["short"][0] + 1))
+    # all prompts in one step; 16,384 tokens in the cache
+    pages = ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=AT_ONCE * (KINDS["long"][0] + 1))
     pages.use_cuda_graph = False
     serve_reference.PAGE[size] = pages
     return serve_reference
@@ -124,7 +119,7 @@ class Rounds(torch.nn.Module):
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Be the server: the reference, with a page that sets the least length of a step."""
+    """Be the server: the reference, with a page that sets how far apart steps begin."""
     from aiohttp import web
 
     reference = settings(options.size, options.serve)
@@ -137,8 +132,7 @@ def serve(options: argparse.Namespace) -> None:
     server = reference.Server(options.size, manager)
 
     async def pace(request: web.Request) -> web.Response:
-        step_ms, together = json.loads(await request.text())
-        manager.log.step_s, manager.log.together = step_ms / 1e3, together
+        manager.log.step_s, manager.log.together = float(await request.text()) / 1e3, True
         return web.Response()
 
     app = server.application()
@@ -157,7 +151,7 @@ class Measured:
         self.work = self.out / "work"
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
-        self.facts: dict[str, Any] = {"step_ms": options.step_ms, "mix_step_ms": options.mix_step_ms}
+        self.facts: dict[str, Any] = {"step_ms": options.step_ms}
 
     def left_s(self) -> float:
         """Seconds until the limit."""
@@ -188,11 +182,10 @@ class Measured:
         print(f"{name}: {time.monotonic() - begun:.1f} s, {self.left_s():.0f} s left", flush=True)
 
 
-def load(measured: Measured, name: str, kinds: list[str], step_ms: float, seconds: float) -> None:
-    """A load of 16 at once, billed by the log of steps; of ``short`` all 16 begin together."""
+def load(measured: Measured, name: str, kinds: list[str], seconds: float) -> None:
+    """A load of 16 at once, billed by the log of steps."""
     options, work = measured.options, measured.work
-    urllib.request.urlopen(f"{URL}/pace", json.dumps([step_ms, name == "short"]).encode(), timeout=5).read()
-    trace = work / f"{'-'.join(kinds)}.csv"
+    trace = work / f"{name}.csv"
     trace.write_text(
         "\n".join(["arrival_s,input_tokens,output_tokens", *(f"0,{a},{b}" for a, b in map(KINDS.get, kinds))])
     )
@@ -221,16 +214,13 @@ def served(measured: Measured) -> None:
                 raise RuntimeError((work / "server.txt").read_text()[-2000:])
             time.sleep(0.1)
         print(f"server up, {measured.left_s():.0f} s left", flush=True)
-        length, rest = options.seconds, options.rest
-        for name, kinds, step_ms, seconds, left_s in (
-            ("short", ["short"], options.step_ms, length, 0.0),
-            ("mix-paced", [*KINDS], options.mix_step_ms, 1.2 * length, 0.0),
-            ("short-paced", ["short"], options.mix_step_ms, length, 0.0),
-            ("long-paced", ["long"], options.mix_step_ms, 1.2 * length, 0.0),
-            ("short-free", ["short"], 0.0, 0.6 * length, rest),
-            ("mix-free", [*KINDS], 0.0, 0.8 * length, rest),
+        urllib.request.urlopen(f"{URL}/pace", str(options.step_ms).encode(), timeout=5).read()
+        for name, kinds, seconds in (
+            ("short", ["short"], options.seconds),
+            ("mix", [*KINDS], 1.1 * options.seconds),
+            ("long", ["long"], 1.1 * options.seconds),
         ):
-            measured.part(name, seconds + 12 + left_s, load, name, kinds, step_ms, seconds)
+            measured.part(name, seconds + 12, load, name, kinds, seconds)
     finally:
         process.send_signal(signal.SIGINT)
         try:
@@ -240,66 +230,26 @@ def served(measured: Measured) -> None:
         log.close()
 
 
-def steps_s(log: Path) -> dict[str, float]:
-    """Mean seconds of the logged steps that read prompts, and of the others; the log is then empty."""
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    log.write_text("")
-    times = [((row["end_ns"] - row["start_ns"]) / 1e9, bool(row["new_tokens"])) for row in rows]
-    return {
-        name: sum(found) / len(found)
-        for name, is_prefill in (("prefill", True), ("decode", False))
-        if (found := [seconds for seconds, reads in times if reads is is_prefill])
-    }
-
-
 def alone(measured: Measured) -> None:
-    """The same manager without a server, and ``generate``."""
+    """The same manager without a server."""
+    import jouletrace as jt
+
     options, work = measured.options, measured.work
     log = work / "steps-alone.jsonl"
     manager = settings(options.size, str(log)).batching(options.size, options.device, str(log))
+    manager.log.step_s = options.step_ms / 1e3
     rounds, (prompt, answer) = Rounds(manager), KINDS["short"]
     print(f"model built, {measured.left_s():.0f} s left", flush=True)
 
-    def profiled(_: Measured, name: str, tokens: int, step_ms: float, **more: Any) -> None:
-        import jouletrace as jt
-
-        manager.log.step_s = step_ms / 1e3
+    def profiled(_: Measured, name: str, tokens: int, max_time: float) -> None:
         kinds = (prompt, tokens)
         rounds(kinds)
-        log.write_text("")
+        more: dict[str, Any] = {"warmup": 2, "latency_s": 0.5, "target_ci": 0.002, "max_time": max_time}
         label = f"{AT_ONCE} requests of {prompt} + {tokens} tokens"
-        jt.profile(rounds, (kinds,), name=label, save_to=work / f"{name}.zip", **where(options), **more)
-        measured.facts[name] = steps_s(log)
+        jt.profile(rounds, (kinds,), name=label, save_to=work / f"{name}.zip", device=options.gpu or "auto", **more)
 
-    def generated(_: Measured) -> None:
-        import jouletrace as jt
-
-        manager.model.set_attn_implementation("sdpa")
-        ids = torch.randint(manager.model.config.vocab_size, (AT_ONCE, prompt), device=manager.model.device)
-        more: dict[str, Any] = {"task": "generate", "max_new_tokens": answer, "first_token": False, **by_operators}
-        where_ = where(options)
-        jt.profile(manager.model, {"input_ids": ids}, save_to=work / "generate-ops.zip", **where_, **more)
-
-    by_operators = {"detail": "kernel", "detail_time": 5, "max_time": 5, "warmup": 2}
-    paced = {"warmup": 3, "latency_s": 0.5, "target_ci": 0.002}
-    measured.part("alone-prefill", 15, profiled, "alone-prefill", 1, options.step_ms, max_time=9, **paced)
-    measured.part("alone", 18, profiled, "alone", answer, options.step_ms, max_time=14, **paced)
-    measured.part("alone-ops", 25, profiled, "alone-ops", answer, 0.0, latency_s=0.5, **by_operators)
-    measured.part("generate-ops", 20, generated)
-
-
-def where(options: argparse.Namespace) -> dict[str, Any]:
-    """The device of a profile."""
-    return {"device": options.gpu or "auto"}
-
-
-def causes(measured: Measured) -> None:
-    """What makes the difference of ``generate`` and the manager of batches, by kernels."""
-    names = [str(measured.work / f"{name}.zip") for name in ("generate-ops", "alone-ops")]
-    command = [sys.executable, "-m", "jouletrace", "compare", *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    (measured.work / "causes.txt").write_text(done.stdout + done.stderr)
-    print(done.stdout, done.stderr)
+    measured.part("alone-few", 14, profiled, "alone-few", FEW, 8)
+    measured.part("alone", 20, profiled, "alone", answer, min(23, measured.left_s() - 11))
 
 
 def table(measured: Measured) -> None:
@@ -311,23 +261,18 @@ def table(measured: Measured) -> None:
     for name in sorted(set(LOADS) & set(runs)):
         said = serving.stated(runs[name])
         print(f"{name}: {', '.join(f'{key} {value}' for key, value in said.items())}")
-    if {"alone", "alone-prefill", "short"} <= set(runs):
-        there, here = (
-            serving.served(runs["short"]),
-            serving.alone(runs["alone-prefill"], runs["alone"], measured.facts, KINDS["short"][1]),
-        )
-        for phase, values in there.items():
-            ratios = [f"{a:.4f} / {b:.4f} = {a / b:.4f}" for a, b in zip(values, here[phase], strict=True)]
-            print(f"{phase}, J per request, served / alone: {ratios[0]}; above idle: {ratios[1]}")
+    if {"alone", "alone-few", "short"} <= set(runs):
+        tokens = FEW, KINDS["short"][1]
+        for name, values in serving.against_alone(runs["short"], runs["alone-few"], runs["alone"], tokens).items():
+            print(f"{name}: served {values[0]:.4f}, alone {values[1]:.4f}, ratio {values[2]:.4f}")
     for kind, lengths in KINDS.items():
-        for end in ("paced", "free"):
-            if {f"{kind}-{end}", f"mix-{end}"} <= set(runs):
-                values = serving.mixed(runs[f"{kind}-{end}"], runs[f"mix-{end}"], lengths)
-                print(f"{kind}, {end}: alone, in the mix, ratio, ratio above idle {[round(one, 4) for one in values]}")
+        if {kind, "mix"} <= set(runs):
+            values = serving.mixed(runs[kind], runs["mix"], lengths)
+            print(f"{kind}: J by its own load, in the mix, ratio, ratio above idle {[round(one, 4) for one in values]}")
 
 
-LOADS = ("short", "mix-paced", "short-paced", "long-paced", "short-free", "mix-free")
-PARTS = {"served": served, "alone": alone, "causes": causes, "table": table}
+LOADS = ("short", "mix", "long")
+PARTS = {"served": served, "alone": alone, "table": table}
 
 
 def out_of_time(*_: Any) -> None:
@@ -347,21 +292,19 @@ def main() -> None:
     options.add_argument("--size", default="1b")
     options.add_argument("--device", default="cuda", help="of the model")
     options.add_argument("--gpu", default="", help="that is recorded, as sim:h100")
-    options.add_argument("--step-ms", type=float, default=18.0)
-    options.add_argument("--mix-step-ms", type=float, default=30.0)
-    options.add_argument("--seconds", type=float, default=16.0, help="of a load")
-    options.add_argument("--rest", type=float, default=95.0, help="seconds that the part alone needs")
-    options.add_argument("--limit", type=float, default=270.0)
+    options.add_argument("--step-ms", type=float, default=35.0, help="least, between beginnings of steps")
+    options.add_argument("--seconds", type=float, default=14.0, help="of the load short; of others a tenth more")
+    options.add_argument("--limit", type=float, default=155.0)
     options.add_argument("--serve", default="", help=argparse.SUPPRESS)
     chosen = options.parse_intermixed_args()
     if chosen.size == "tiny":
-        KINDS.update({name: (prompt // 10, answer // 4) for name, (prompt, answer) in KINDS.items()})
+        KINDS.update({name: (prompt // 10, answer) for name, (prompt, answer) in KINDS.items()})
     if chosen.serve:
         serve(chosen)
         return
     measured = Measured(chosen)
     signal.signal(signal.SIGALRM, out_of_time)
-    signal.alarm(int(chosen.limit) + 10)
+    signal.alarm(int(chosen.limit) + 8)
     for name in chosen.parts:
         measured.part(name, 20 if name in ("served", "alone") else 0, PARTS[name])
     shutil.rmtree(measured.work)
