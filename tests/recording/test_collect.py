@@ -221,6 +221,17 @@ def test_a_growing_stream_is_read_batch_by_batch_and_half_a_batch_waits(tmp_path
     assert stream.table()["value"].to_pylist() == [1.0, 2.0, 3.0] * 2
 
 
+def test_readings_that_are_held_take_no_more_than_their_columns(tmp_path):
+    channels = list(FakeDevice("b").sources()[0].channels)
+    count = 10_000
+    rows = {"time_ns": np.arange(count), "device": ["b"] * count, "channel": ["power_w"] * count}
+    with SpoolWriter(tmp_path, "samples") as writer:
+        writer.append(rows | {"value": np.ones(count)})
+    held = SampleStream(writer.path, channels).table()
+    buffers = [buffer for name in ("time_ns", "value") for buffer in held[name].chunk(0).buffers() if buffer]
+    assert all(buffer.parent is None for buffer in buffers)
+
+
 def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
     collector = Collector([virtual("board?full=1")[0]], tmp_path, "0000")
 

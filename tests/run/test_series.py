@@ -24,7 +24,9 @@ ROWS = [
 ]
 
 
-def test_a_series_is_in_stored_order_and_exact():
+@pytest.mark.parametrize("at_once", [1, 2, 4, len(ROWS)])
+def test_a_series_is_in_stored_order_and_exact(at_once, monkeypatch):
+    monkeypatch.setattr(model, "_AT_ONCE", at_once)
     run = Run(samples=tables.from_rows(ROWS, "samples"))
     stamps, values = run.series("a", "power_w")
     assert stamps.tolist() == [5, 3, 7]

@@ -63,7 +63,7 @@ def show(
     Run of ab starts with the comparison of its two sides.
     """
     from jouletrace.analysis.facts import facts_of
-    from jouletrace.campaign.results import printed as result_in
+    from jouletrace.campaign.loop import RESULT
     from jouletrace.profiler.loading import load
     from jouletrace.report.cost import cost_line
     from jouletrace.run.files import quoted
@@ -72,10 +72,13 @@ def show(
 
     form, given, advised = check_form(form, json), options.tariff(price, carbon), options.is_advised(advice)
     of_runs = len(runs) > 1 or detail or top or verbose or by or budget or absolute or price or carbon
-    if not of_runs and (result := result_in(Path(runs[0]), form, colour=sys.stdout.isatty())):
-        put(result[0].rstrip("\n"))
-        say(f"its Runs: jouletrace show {quoted(result[1])}")
-        return
+    if not of_runs and (Path(runs[0]) / RESULT).is_file():
+        from jouletrace.campaign.results import printed as result_in  # for others, the slowest import of this command
+
+        if result := result_in(Path(runs[0]), form, colour=sys.stdout.isatty()):
+            put(result[0].rstrip("\n"))
+            say(f"its Runs: jouletrace show {quoted(result[1])}")
+            return
     more = shlex.join(["jouletrace", "show", *runs])
     places = [run_path for path in runs for run_path in runs_in(path)]
     runs = list(map(str, places))

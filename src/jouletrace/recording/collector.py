@@ -103,9 +103,10 @@ class SampleStream:
         return pa.array(sorted({c.name for c in self._known}), pa.string())
 
     def _take(self, batch: pa.RecordBatch) -> None:
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        columns["device"] = _encoded(columns["device"], self._devices)
-        columns["channel"] = _encoded(columns["channel"], self._channels)
+        # copies, so that no column keeps the message alive, most of which are texts
+        columns = {name: pa.concat_arrays([batch.column(name)]) for name in ("time_ns", "value")}
+        columns["device"] = _encoded(batch.column("device"), self._devices)
+        columns["channel"] = _encoded(batch.column("channel"), self._channels)
         whole = pa.RecordBatch.from_arrays([columns[f.name] for f in tables.SAMPLES], schema=tables.SAMPLES)
         if self._kept_ns is not None:
             ends = pc.min_max(batch.column("time_ns")).as_py()

@@ -248,6 +248,10 @@ def _hint(metric: str, there: set[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"this Run has {', '.join(stated[:_FEW]) or 'none'}"
 
 
+_AT_ONCE = 1 << 18
+"""Rows of which an index is made at a time, which bounds memory."""
+
+
 class SampleIndex:
     """Rows of one ``samples`` table by device and channel, in stored order; rows without a stamp are left out.
 
@@ -260,21 +264,25 @@ class SampleIndex:
 
     def __init__(self, table: pa.Table) -> None:
         table = tables.conform(table, "samples")
-        device, devices = tables.decoded(table["device"])
-        channel, channels = tables.decoded(table["channel"])
-        group = (device + 1) * len(channels) + channel  # rows without a device come first
-        group[channel < 0] = -1
-        if table["time_ns"].null_count:
-            group[pc.is_null(table["time_ns"]).to_numpy()] = -1
-        # NumPy sorts int16 by radix sort, in time proportional to the number of rows.
-        groups = (len(devices) + 1) * len(channels)
-        kind = np.int16 if groups < 2**15 else np.int64
-        order = np.argsort(group.astype(kind), kind="stable")
-        self._order = order.astype(np.int32) if len(order) < 2**31 else order
-        self._places = np.searchsorted(group[order], np.arange(groups + 1))
+        begins, of_run = [], []
+        for first in range(0, max(len(table), 1), _AT_ONCE):
+            part = table.slice(first, _AT_ONCE)
+            (device, devices), (channel, channels) = (tables.decoded(part[name]) for name in ("device", "channel"))
+            group = (device + 1) * len(channels) + channel  # rows without a device come first
+            group[channel < 0] = -1
+            if part["time_ns"].null_count:
+                group[pc.is_null(part["time_ns"]).to_numpy()] = -1
+            edges = np.flatnonzero(np.append(True, group[1:] != group[:-1])[: len(group)])
+            begins.append(first + edges)
+            of_run.append(group[edges])
+        # a channel's rows come in runs of several, which are far fewer than the rows
+        begin, groups = np.concatenate(begins), np.concatenate(of_run)
+        order = np.argsort(groups, kind="stable")
+        self._begins, self._lengths = begin[order], np.diff(begin, append=len(table))[order]
+        self._places = np.searchsorted(groups[order], np.arange((len(devices) + 1) * len(channels) + 1))
         self._devices = {name: i for i, name in reversed(list(enumerate([None, *devices])))}
         self._channels = {name: i for i, name in reversed(list(enumerate(channels)))}
-        self._stamps = pc.fill_null(table["time_ns"], 0).to_numpy()
+        self._stamps = tables.filled(table["time_ns"], 0).to_numpy()
         self._values = table["value"].to_numpy()
         self.devices: list[str] = devices
 
@@ -283,8 +291,8 @@ class SampleIndex:
         first = self._devices.get(device)
         if first is None:
             return []
-        rows = np.diff(self._places)[first * len(self._channels) :]
-        return [name for name, slot in reversed(self._channels.items()) if rows[slot]]
+        runs = np.diff(self._places)[first * len(self._channels) :]
+        return [name for name, slot in reversed(self._channels.items()) if runs[slot]]
 
     def series(self, device: str | None, channel: str) -> tuple[Ints, Floats]:
         """Stamps and values of one channel; both empty if there is none."""
@@ -292,5 +300,8 @@ class SampleIndex:
         if first is None or second is None:
             return np.empty(0, np.int64), np.empty(0)
         group = first * len(self._channels) + second
-        rows = self._order[self._places[group] : self._places[group + 1]]
+        runs = slice(self._places[group], self._places[group + 1])
+        lengths = self._lengths[runs]
+        before = np.cumsum(lengths) - lengths
+        rows = np.repeat(self._begins[runs] - before, lengths) + np.arange(lengths.sum())
         return self._stamps[rows], self._values[rows]

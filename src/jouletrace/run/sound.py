@@ -14,7 +14,7 @@ from jouletrace.arrays import Mask
 from jouletrace.run.forms import RecordingFacts
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import MODEL_UNIT, Run
-from jouletrace.run.tables import REQUIRED
+from jouletrace.run.tables import REQUIRED, filled
 
 MOST_NS = 2**62 + 2**61
 """The year 2189: the difference of any two earlier times fits into 64 bits."""
@@ -222,7 +222,7 @@ def _nulls(table: pa.Table, column: str) -> Mask:
 
 
 def _beyond(table: pa.Table, column: str, low: int, high: int, null: int = 0) -> Mask:
-    values = pc.fill_null(table[column], null).to_numpy()
+    values = filled(table[column], null).to_numpy()
     return np.asarray(~((values >= low) & (values <= high)))  # true for NaN
 
 

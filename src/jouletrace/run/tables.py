@@ -331,7 +331,7 @@ def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table
 def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> pa.Table:
     """The table, column by column: the memory for the conversion of one column is freed before the next."""
     source.seek(0)
-    columns: dict[str, pa.ChunkedArray] = {}
+    columns: dict[str, pa.Array] = {}
     # Arrow's thread pools may abort a process that ends right after a read, so they aren't used.
     with pq.ParquetFile(
         source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=there
@@ -346,8 +346,11 @@ def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> p
     return pa.Table.from_arrays(arrays, schema=TABLES[name])
 
 
-def _column(file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance: Allowance) -> pa.ChunkedArray:
-    """A column as stored, dictionary-encoded; the allowance is checked against its texts at full length."""
+def _column(file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance: Allowance) -> pa.Array:
+    """A column as stored, dictionary-encoded, in one chunk, which NumPy needn't copy.
+
+    The allowance is checked against its texts at full length.
+    """
     taken, texts, chunks = 0, 0, []
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[field.name], use_threads=False):
         chunk = batch.column(0)
@@ -356,7 +359,7 @@ def _column(file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance:
             texts += chunk.dictionary.nbytes + (_text_bytes(chunk) if pa.types.is_string(field.type) else 0)
         allowance.check(taken + texts, texts)
         chunks.append(chunk)
-    return pa.chunked_array(chunks, type=stored.field(field.name).type)
+    return pa.chunked_array(chunks, type=stored.field(field.name).type).combine_chunks()
 
 
 def _text_bytes(column: pa.DictionaryArray) -> int:
@@ -410,7 +413,7 @@ def changed(table: pa.Table, column: str, values: Any) -> pa.Table:
     return table.set_column(table.schema.get_field_index(column), field, new)
 
 
-def _conform(column: pa.ChunkedArray, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
+def _conform(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
     return nulls(rows, kind) if column.null_count == rows else _whole(column.cast(kind))
 
 
@@ -448,15 +451,20 @@ def array(values: Any, kind: pa.DataType) -> pa.Array:
         return pa.array(spelt, type=kind)
 
 
+def filled(column: pa.Array | pa.ChunkedArray, value: float) -> pa.Array | pa.ChunkedArray:
+    """The column with a value for nulls; itself where there are none, of which Arrow would make a copy."""
+    return pc.fill_null(column, value) if column.null_count else column
+
+
 def decoded(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     """Codes of a column of text, -1 where null, and its distinct texts."""
     if len(column) == 0:
         return np.empty(0, np.int64), []
     parts = column.unify_dictionaries().chunks
-    codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
+    codes = [filled(part.indices, -1).to_numpy(zero_copy_only=False) for part in parts]
     texts = [str(text) for text in parts[0].dictionary.to_pylist()]
     first = {text: i for i, text in reversed(list(enumerate(texts)))}
-    code = np.concatenate(codes)
+    code = np.concatenate(codes, dtype=np.int64)
     if len(first) < len(texts):  # another program wrote a text twice
         code = np.append([first[text] for text in texts], -1)[code]
     return code, texts

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from jouletrace.devices import Device
+from jouletrace.devices.base import RealClock
 from jouletrace.errors import BadInputError
-from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, SimulatedGpu
+from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, SimulatedGpu, board
+from jouletrace.simulator.boards.clock import FOREVER_NS
 from jouletrace.simulator.boards.presets import draw
 from pace import worked
 from step_truth import clock_mhz, mean_step, steady_step
@@ -428,6 +430,38 @@ def test_work_in_real_time_takes_as_long_as_it_says():
     assert before <= start
     assert end - start == pytest.approx(200_000_000, abs=2)
     assert time.time_ns() >= end
+
+
+class Jumping(RealClock):
+    """Real time that passes at once."""
+
+    now_ns = 1_793_491_200 * 10**9
+
+    def time_ns(self):
+        return self.now_ns
+
+    def sleep(self, seconds):
+        self.now_ns += round(seconds * 1e9)
+
+
+def test_real_time_forgets_its_past_and_reads_the_same(monkeypatch):
+    monkeypatch.setattr(board, "RealClock", Jumping)
+    given, gpus = [], []
+    for past_ns in (20 * 10**9, FOREVER_NS):
+        monkeypatch.setattr(board, "REAL_PAST_NS", past_ns)
+        gpu = SimulatedGpu("sim:h100?realtime=1&load=0.7:300,0.3:90")
+        sources, rows = gpu.sources(), []
+        for seconds in [0.5] * 80 + [30.0, 0.5, 0.5]:
+            gpu.clock.sleep(seconds)
+            rows += [some.value.tolist() for source in sources for some in source.poll()]
+        given.append(rows)
+        gpus.append(gpu)
+    assert given[0] == given[1]
+    bounded, whole = (gpu.board.engine.trace for gpu in gpus)
+    assert whole.since_ns == whole.start_ns == bounded.start_ns
+    assert 20e9 < bounded.end_ns - bounded.since_ns < 62e9
+    with pytest.raises(ValueError, match="not within the simulated time"):
+        gpus[0].truth.energy_j(bounded.start_ns, bounded.end_ns)
 
 
 def readings(spec):

@@ -22,6 +22,12 @@ from jouletrace.simulator.boards.truth import Truth
 HISTORY_NS = 3_000_000_000
 """How long a GPU has been idle when it is opened: its sensors already have a history, as real ones do."""
 
+REAL_PAST_NS = 60_000_000_000
+"""Age in real time from which on a GPU may forget its past: no sensor looks back further, and a program may take days.
+
+In virtual time all of it is kept, for whoever compares energies with the truth.
+"""
+
 Work = Schedule | Sequence[SimKernel]
 
 
@@ -56,6 +62,7 @@ class Board:
             rng=rng,
             noise=spec.noise,
             sharp=spec.sensor == "sampled",
+            past_ns=REAL_PAST_NS if spec.realtime else FOREVER_NS,
         )
         self.truth = Truth(self.engine, parameters)
         self.roofline = Roofline(preset, parameters)

@@ -18,6 +18,7 @@ from math import exp, sqrt
 import numpy as np
 
 from jouletrace.arrays import Floats, Ints
+from jouletrace.simulator.boards.clock import FOREVER_NS
 from jouletrace.simulator.boards.load import Load
 from jouletrace.simulator.boards.presets import CLOCK_STEP_MHZ, Parameters, Preset
 
@@ -30,19 +31,30 @@ _FIRST_ROOM = 4096
 
 
 class BoardTrace:
-    """Everything that happened on a GPU, edge by edge.
+    """What happened on a GPU, edge by edge.
 
     ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are values at the edge; ``CLOCK`` (MHz),
     ``TEMPERATURE`` (°C) and ``CAPPED`` (0 or 1) hold since the previous edge.
+
+    Args:
+        start_ns: The first edge, in nanoseconds since the Unix epoch.
+        temperature_c: Temperature there.
+        past_ns: Age from which on edges may be dropped, which bounds memory.
     """
 
-    def __init__(self, start_ns: int, temperature_c: float) -> None:
+    def __init__(self, start_ns: int, temperature_c: float, past_ns: int = FOREVER_NS) -> None:
         # times from the start, so that they stay exact where numpy converts them to floats
         self.start_ns = start_ns
+        self._past_ns = past_ns
         self._time = np.zeros(_FIRST_ROOM, dtype=np.int64)
         self._data = np.zeros((_COLUMNS, _FIRST_ROOM))
         self._data[TEMPERATURE, 0] = temperature_c
         self._count = 1
+
+    @property
+    def since_ns(self) -> int:
+        """The oldest edge that is kept, in nanoseconds since the Unix epoch."""
+        return self.start_ns + int(self._time[0])
 
     @property
     def end_ns(self) -> int:
@@ -53,13 +65,15 @@ class BoardTrace:
         """Append edges, oldest first; each is a time since the epoch and the columns."""
         if not rows:
             return
+        if self._count + len(rows) > len(self._time):
+            times = self._time[: self._count]
+            kept = slice(int(np.searchsorted(times, times[-1] - self._past_ns)), self._count)
+            before, self._count = (self._time[kept], self._data[:, kept]), self._count - kept.start
+            room = 2 * (self._count + len(rows))
+            if room > len(self._time):
+                self._time, self._data = np.zeros(room, dtype=np.int64), np.zeros((_COLUMNS, room))
+            self._time[: self._count], self._data[:, : self._count] = before
         count = self._count + len(rows)
-        if count > len(self._time):
-            room = max(2 * len(self._time), count)
-            self._time = np.resize(self._time, room)
-            data = np.zeros((_COLUMNS, room))
-            data[:, : self._count] = self._data[:, : self._count]
-            self._data = data
         self._time[self._count : count] = [row[0] - self.start_ns for row in rows]
         self._data[:, self._count : count] = np.array([row[1:] for row in rows]).T
         self._count = count
@@ -107,11 +121,11 @@ class Engine:
     """The state of a GPU from ``start_ns`` on; ``run`` advances it, idle or at work.
 
     ``noise`` scales all noise and drift; with ``sharp``, cells also end where kernels end, so that power is exact
-    within a millisecond. A ``cap_w`` of None is no limit.
+    within a millisecond. A ``cap_w`` of None is no limit. ``past_ns`` is that of ``BoardTrace``.
 
     Attributes:
         context: Whether some process holds a context.
-        trace: Everything that happened so far.
+        trace: What happened so far.
         cycles: Cycles of an SM so far, at the real clock.
     """
 
@@ -125,13 +139,14 @@ class Engine:
         rng: np.random.Generator,
         noise: float = 1.0,
         sharp: bool = False,
+        past_ns: int = FOREVER_NS,
     ) -> None:
         p = self._parameters = parameters
         self._preset = preset
         self.context = False
         self.governor = Governor(p, cap_w, preset.clock_max_mhz, preset.clock_min_mhz, noise)
         self._temperature_c = p.ambient_c + p.deep_idle_w * p.kelvin_per_w
-        self.trace = BoardTrace(start_ns, self._temperature_c)
+        self.trace = BoardTrace(start_ns, self._temperature_c, past_ns)
         self.cycles = 0.0
         self._rng = rng
         self._normals = self._draw_normals()

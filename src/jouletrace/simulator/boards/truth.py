@@ -49,7 +49,7 @@ class Truth:
 
     def _within(self, start_ns: int, end_ns: int) -> None:
         trace = self._engine.trace
-        if not trace.start_ns <= start_ns <= end_ns <= trace.end_ns:
+        if not trace.since_ns <= start_ns <= end_ns <= trace.end_ns:
             raise ValueError(
-                f"window {start_ns}..{end_ns} is not within the simulated time {trace.start_ns}..{trace.end_ns}"
+                f"window {start_ns}..{end_ns} is not within the simulated time {trace.since_ns}..{trace.end_ns}"
             )
