@@ -144,15 +144,15 @@ def cost_row(place: Path) -> list[float]:
     return [*slowdown.more(rows), float(np.median(alone))]
 
 
-def two_row(place: Path, again: bool = False) -> list[float]:
+def two_row(place: Path) -> list[float]:
     """Of a training on two GPUs: seconds, kJ of both and the half-width, parts over the whole and the half-width."""
-    run = opened(place, again)
+    run = opened(place, again=True)
     energy, closure = run.result("energy_total_j").scaled(1e-3), run.result("closure_kernels")
     cells = [figure for one in (energy, closure) for figure in (one.value, one.half_width)]
     return [run.result("time_s").value, *cells]
 
 
-def waiting_row(place: Path, rank: int, again: bool = False) -> list[float]:
+def waiting_row(place: Path, rank: int, again: bool = True) -> list[float]:
     """Of a rank: its share of the collectives in which it comes last, %; of its waits for other ranks the seconds, the
     mean power and its half-width, W; the power without a kernel and its half-width, W; joules of the waits, their
     half-width, and their share of the rank's energy, %."""
@@ -241,14 +241,10 @@ def rows() -> Iterator[Row]:
         name = costs.stem.removeprefix("cost-")
         yield PAGES["host-bound"], f"{name}, cost", COST, lambda _, costs=costs: cost_row(costs)
     for kind, place in TWO_GPUS.items():
-        yield PAGES["training-two-gpus"], kind, TWO, lambda again, place=place: two_row(place, again)
+        page = PAGES["training-two-gpus"]
+        yield page, kind, TWO, lambda _, place=place: two_row(place)
         for rank in (0, 1):
-            yield (
-                PAGES["training-two-gpus"],
-                f"{kind}, rank {rank}",
-                WAITS,
-                lambda again, place=place, rank=rank: waiting_row(place, rank, again),
-            )
+            yield page, f"{kind}, rank {rank}", WAITS, lambda _, place=place, rank=rank: waiting_row(place, rank)
 
 
 def text_of(label: str, columns: Columns) -> str:
@@ -263,6 +259,13 @@ CLAIMS = [
         lambda data, compute=compute: [cell for cell in compute(data.again) if cell is not None],
     )
     for page, label, columns, compute in rows()
+]
+CLAIMS += [
+    (
+        PAGES["training-two-gpus"],
+        "stated when it was saved, {} ± {} and {} ± {} J",
+        lambda _: [figure for rank in (0, 1) for figure in waiting_row(TWO_GPUS["fsdp"], rank, again=False)[6:8]],
+    )
 ]
 """For ``stated.CLAIMS``."""
 

@@ -1,6 +1,6 @@
 """Compares figures that README.md and pages of docs state with what the raw data in the repository give.
 
-    python benchmarks/stated.py             # Runs are analysed again from their readings and kernels: a minute
+    python benchmarks/stated.py             # Runs are analysed again from their readings and kernels: two minutes
     python benchmarks/stated.py --stored    # of Runs with kernels the stored figures: seconds, as tests/test_figures.py
 
 ``CLAIMS`` is the table: a page, a text in it with ``{}`` where figures stand, and what computes these from which data.
