@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -124,6 +125,12 @@ def beside_alone(by: Callable[[Run], tuple[Estimate, float]]) -> Mapping[str, Se
 def served_and_alone(part: str) -> Compute:
     """A row of these: served, by timed iterations alone, their ratio, and by the windows of the profile."""
     return lambda _: [*beside_alone(serving.iterations)[part], beside_alone(serving.windows)[part][1]]
+
+
+def prefill_by_windows() -> float:
+    """Prefill served over that without a server by the windows of the profiles, less 1."""
+    served, alone, _ = beside_alone(serving.windows)["prefill"]
+    return (served.value or math.nan) / (alone.value or math.nan) - 1
 
 
 def paced(figure: str, place: int) -> Compute:
@@ -295,6 +302,7 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
       for phase in ("whole", "prefill", "decode") for part in (phase, f"{phase} above idle")),
     (SERVING, "The windows give {} ± {} for the whole and {} ± {} for decode",
      lambda _: [beside_alone(serving.windows)[part][2] for part in ("whole", "decode")]),
+    (SERVING, "Their prefill is {} % off", lambda _: [100 * prefill_by_windows()]),
     (SERVING, "a step begins {} ms after the step before when served, {} ms when alone",
      lambda _: beside_alone(serving.iterations)["ms from step to step"][:2]),
     (SERVING, "Steps last {}, {} and {} ms (short, mix, long)", paced("ms, quartiles", 2)),
