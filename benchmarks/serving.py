@@ -1,45 +1,69 @@
-"""Bills and joules per token of recorded loads of a server: what docs/results/serving-h200.md states of them."""
+"""What recorded loads of a server take beside others: what docs/results/serving-h200.md states of them."""
+
+from collections.abc import Callable
 
 import numpy as np
 
-from jouletrace.run import Run
+from jouletrace.analysis.power import energies
+from jouletrace.attribution.prior import MOVING
+from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import Parts
+from jouletrace.stats.interval import difference, ratio, total
 
 BATCH = 16
 """Requests at once, and of a round."""
 
 
-def bills(run: Run, prompt: int = 0, answer: int = 0) -> np.ndarray:
-    """Joules of each request (of these lengths), NaN unless it lies wholly in the steady window."""
-    table = run.requests.to_pydict()
-    keys = zip(table["input_tokens"], table["output_tokens"], table["billed"], table["energy_j"], strict=True)
-    return np.array(
-        [e if billed == 1 else np.nan for p, a, billed, e in keys if not prompt or (p, a) == (prompt, answer)], float
-    )
+def served(run: Run) -> dict[str, Estimate]:
+    """Joules per request of the first load: bills by tokens of the prompt, these above idle power, and phases above it.
 
-
-def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
-    """Joules per request without idle power, of the first load: of a bill by length of prompt, and by phase."""
+    Raises:
+        ValueError: The Run has no steps or no power record.
+    """
     # of a wing, which may not be here
+    from jouletrace.wings.serving.analysis.measured import Record
     from jouletrace.wings.serving.analysis.steady import Steady, requests_of, steady_window
-    from jouletrace.wings.serving.analysis.steps import FACTORS, amounts_of, steps_in
+    from jouletrace.wings.serving.analysis.steps import PARTS, amounts_of, factors_of, steps_in
 
-    steps, requests = steps_in(run), requests_of(run, 0)
-    results, window = Parts(run), steady_window(requests)[:2]
-    load = results.units("load")[0]
-    level = Steady(load.id, {"name": ""}, requests, window, load.get("energy_total_j"), ())
-    amounts, x = amounts_of(level, steps), np.array([run.result(name).value or 0.0 for name in FACTORS])
-    x = x * level.energy.value / (amounts.whole @ x)
-    whole = amounts.share == 1
-    of_kind = {
-        int(prompt): float((amounts.requests[whole & (requests.input_tokens == prompt)][:, 1:] @ x[1:]).mean())
-        for prompt in np.unique(requests.input_tokens[whole])
-    }
-    phases = {name: amounts.parts[f"energy_{name}_j"] for name in ("prefill", "decode")}
-    return of_kind, {name: float(one[1:] @ x[1:] / amounts.share.sum()) for name, one in phases.items()}
+    steps, requests, load = steps_in(run), requests_of(run, 0), Parts(run).units("load")[0]
+    extent = np.array([[requests.sent[0], np.nanmax(requests.last)]])
+    record = Record.from_run(run, requests.origin_ns, extent)
+    if steps is None or isinstance(record, str):
+        raise ValueError("a load needs a log of steps and a power record")
+    energy = load.get("energy_total_j")
+    level = Steady(load.id, {"name": ""}, requests, steady_window(requests)[:2], energy, ())
+    amounts, factors = amounts_of(level, steps), factors_of(run, steps.since(requests.origin_ns), record)
+    rows, beside_idle = {}, np.arange(6) > 0
+    for prompt in np.unique(requests.input_tokens):
+        of_kind = amounts.requests[(amounts.share == 1) & (requests.input_tokens == prompt)].mean(axis=0)
+        rows |= {f"{prompt:.0f}": of_kind, f"{prompt:.0f} above idle": of_kind * beside_idle}
+    phases = [amounts.parts[name] * beside_idle / amounts.share.sum() for name in PARTS[:2]]
+    rows |= {"prefill above idle": phases[0], "decode above idle": phases[1], "whole above idle": sum(phases)}
+    found = zip(*factors.parts(np.array([*rows.values()]), amounts.whole, energy), strict=True)
+    return {name: factors.stated(*one) for name, one in zip(rows, found, strict=True)}
 
 
-def against_alone(run: Run, few: Run, whole: Run, tokens: tuple[int, int]) -> dict[str, list[float]]:
+def windows(run: Run) -> tuple[Estimate, float]:
+    """Energy in J of an iteration and its seconds as ``profile`` states them, by its windows."""
+    results = Parts(run)
+    return results.get("energy_total_j"), results.get("iteration_time_s").value or np.nan
+
+
+def iterations(run: Run) -> tuple[Estimate, float]:
+    """The same by the iterations of a profile whose latency was taken, which follow one another without a pause."""
+    spans = {kind: [one for one in run.spans.to_pylist() if one["kind"] == kind] for kind in ("iteration", "phase")}
+    start, end = spans["iteration"][0]["start_ns"], spans["iteration"][-1]["end_ns"]
+    work = [(one["start_ns"], one["end_ns"]) for one in spans["phase"] if one["name"] in ("warm-up", "energy")]
+    energy = energies(run, run.devices[0].id, [start], [end], work, prior=MOVING).estimate(
+        np.array([True]), method="span"
+    )
+    count = len(spans["iteration"])
+    return energy.scaled(1 / count), (end - start) / 1e9 / count
+
+
+def against_alone(
+    run: Run, few: Run, whole: Run, tokens: tuple[int, int], by: Callable[[Run], tuple[Estimate, float]]
+) -> dict[str, list[Estimate]]:
     """J of a request served, without a server, and their ratio: of the whole, and of phases above idle and with it.
 
     Phases with idle power have it for the time from one step's beginning to the next.
@@ -49,29 +73,33 @@ def against_alone(run: Run, few: Run, whole: Run, tokens: tuple[int, int]) -> di
         few: A profile of rounds of these requests with short answers.
         whole: A profile of rounds with all answers.
         tokens: Of an answer of both profiles.
+        by: ``windows`` or ``iterations``.
     """
     first, last = tokens
-    more, load = last - first, Parts(run).units("load")[0]
-    idle_w = [Parts(one).get("baseline_context_idle_w").value or np.nan for one in (run, few, whole)]
-    energy, seconds = (
-        [Parts(one).get(name).value or np.nan for one in (few, whole)]
-        for name in ("energy_total_j", "iteration_time_s")
+    (few_j, few_s), (whole_j, whole_s) = by(few), by(whole)
+    idle_w = [Parts(one).get("baseline_context_idle_w") for one in (run, few, whole)]
+    above_few, above = (
+        difference(energy, power.scaled(seconds)).scaled(1 / BATCH)
+        for energy, seconds, power in ((few_j, few_s, idle_w[1]), (whole_j, whole_s, idle_w[2]))
     )
-    above = (np.array(energy) - np.array(idle_w[1:]) * seconds) / BATCH
-    step_s = float(np.median(np.diff(run.steps["start_ns"].to_numpy())) / 1e9), (seconds[1] - seconds[0]) / more
-    each = (above[1] - above[0]) / more
-    of_phases = {"prefill": (above[0] - (first - 1) * each, 1), "decode": ((last - 1) * each, last - 1)}
-    pairs = {
-        "whole": (load.get("energy_per_request_j").value or np.nan, energy[1] / BATCH),
-        "whole above idle": (sum(above_idle(run)[1].values()), above[1]),
-        "ms from step to step": (step_s[0] * 1e3, step_s[1] * 1e3),
+    step_s = float(np.median(np.diff(run.steps["start_ns"].to_numpy())) / 1e9), (whole_s - few_s) / (last - first)
+    later = (last - 1) / (last - first)  # decoding steps over those by which the profiles differ
+    alone = {
+        "whole above idle": above,
+        "prefill above idle": total([above_few.scaled(later), above.scaled(later - 1)], signs=[1, -1]),
+        "decode above idle": difference(above, above_few).scaled(later),
     }
-    for phase, (alone_j, steps) in of_phases.items():
-        served_j = above_idle(run)[1][phase]
-        pairs[f"{phase} above idle"] = served_j, alone_j
-        idle_j = [power * step * steps / BATCH for power, step in zip(idle_w[::2], step_s, strict=True)]
-        pairs[phase] = served_j + idle_j[0], alone_j + idle_j[1]
-    return {name: [float(a), float(b), float(a / b)] for name, (a, b) in pairs.items()}
+    load, of_load = Parts(run).units("load")[0], served(run)
+    pairs = {
+        "whole": (load.get("energy_per_request_j"), whole_j.scaled(1 / BATCH)),
+        "ms from step to step": (Estimate(step_s[0] * 1e3), Estimate(step_s[1] * 1e3)),
+        **{name: (of_load[name], one) for name, one in alone.items()},
+    }
+    for phase, steps in (("prefill", 1), ("decode", last - 1)):
+        sides = zip(pairs[f"{phase} above idle"], idle_w[::2], step_s, strict=True)
+        a, b = (total([one, power.scaled(step * steps / BATCH)]) for one, power, step in sides)
+        pairs[phase] = a, b
+    return {name: [a, b, ratio(a, b)] for name, (a, b) in pairs.items()}
 
 
 def stated(run: Run) -> dict[str, object]:
@@ -94,20 +122,12 @@ def stated(run: Run) -> dict[str, object]:
     }
 
 
-def mixed(single: Run, mix: Run, lengths: tuple[int, int]) -> list[float]:
-    """Mean bills of a kind of requests in its own load and in a mix, J; their ratio, and that above idle power."""
-    own, other = (float(np.nanmean(bills(run, *lengths))) for run in (single, mix))
-    above = [above_idle(run)[0][lengths[0]] for run in (single, mix)]
-    return [own, other, other / own, above[1] / above[0]]
+def mixed(single: Run, mix: Run, prompt: int) -> list[Estimate]:
+    """Mean bills of requests of a prompt's length in their own load and in a mix, J; their ratio, and above idle power.
 
-
-def phase_ratios(served: Run, profiled: Run, phase: str, batch: int = 16) -> list[float]:
-    """Joules per request of a phase served, by ``profile``, and their ratio; then all three above idle power."""
-    results, alone = Parts(served), Parts(profiled)
-    load = results.units("load")[0]
-    whole, price, part = (load.get(f"energy_{name}_j").value or np.nan for name in ("total", "per_request", phase))
-    one = next(part for part in alone.units("phase") if part.name == phase)
-    energy, seconds = (one.get(metric).value for metric in ("energy_total_j", "time_s"))
-    idle_w = alone.get("baseline_context_idle_w").value
-    pairs = (part * price / whole, energy / batch), (above_idle(served)[1][phase], (energy - idle_w * seconds) / batch)
-    return [value for a, b in pairs for value in (a, b, a / b)]
+    Returns:
+        Both bills, their ratio, both above idle power, and their ratio.
+    """
+    own, other = served(single), served(mix)
+    pairs = [(own[name], other[name]) for name in (str(prompt), f"{prompt} above idle")]
+    return [one for a, b in pairs for one in (a, b, ratio(b, a))]

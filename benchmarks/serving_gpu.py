@@ -262,13 +262,14 @@ def table(measured: Measured) -> None:
         said = serving.stated(runs[name])
         print(f"{name}: {', '.join(f'{key} {value}' for key, value in said.items())}")
     if {"alone", "alone-few", "short"} <= set(runs):
-        tokens = FEW, KINDS["short"][1]
-        for name, values in serving.against_alone(runs["short"], runs["alone-few"], runs["alone"], tokens).items():
-            print(f"{name}: served {values[0]:.4f}, alone {values[1]:.4f}, ratio {values[2]:.4f}")
-    for kind, lengths in KINDS.items():
+        profiles, tokens = (runs["short"], runs["alone-few"], runs["alone"]), (FEW, KINDS["short"][1])
+        for by in (serving.windows, serving.iterations):
+            for name, (a, b, both) in serving.against_alone(*profiles, tokens, by).items():
+                print(f"{name}, by {by.__name__}: served {a:.4f}, alone {b:.4f}, ratio {both:.4f}")
+    for kind, (prompt, _) in KINDS.items():
         if {kind, "mix"} <= set(runs):
-            values = serving.mixed(runs[kind], runs["mix"], lengths)
-            print(f"{kind}: J by its own load, in the mix, ratio, ratio above idle {[round(one, 4) for one in values]}")
+            values = [f"{one:.4f}" for one in serving.mixed(runs[kind], runs["mix"], prompt)]
+            print(f"{kind}: J by its own load, in the mix, ratio; the same above idle power: {', '.join(values)}")
 
 
 LOADS = ("short", "mix", "long")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -105,22 +106,34 @@ def token_prices(number: int) -> Compute:
     return found
 
 
-def mixed(kind: str, prompt: int) -> Compute:
-    """Bills of a kind of requests alone and in a mix, their ratio, and that above idle power."""
-
-    def found(data: Data) -> Values:
-        runs = [data.run(f"serving-{name}-h200.zip") for name in (kind, "mix")]
-        alone, mix = (float(np.nanmean(serving.bills(run, *serving.KINDS[kind]))) for run in runs)
-        above = [serving.above_idle(run)[0][prompt] for run in runs]
-        return [alone, mix, mix / alone, above[1] / above[0]]
-
-    return found
+@cache
+def in_the_mix(kind: str, prompt: int) -> Values:
+    """The bill of a kind of requests in its own load and in a mix with half-widths, and their ratio; above idle too."""
+    return serving.mixed(*(load(RUNS / f"serving-{name}-h200.zip") for name in (kind, "mix")), prompt)
 
 
-def served_phase(phase: str) -> Compute:
-    """Joules per request of a phase, served and as ``profile`` of 0.3 measured it: phases by themselves, with idle."""
-    profiled = _stored("llama-generate-h200.zip")
-    return lambda data: serving.phase_ratios(data.run("serving-short-h200.zip"), profiled, phase)
+@cache
+def beside_alone(by: Callable[[Run], tuple[Estimate, float]]) -> Mapping[str, Sequence[Estimate]]:
+    """J of a request of 100 + 32 tokens served, without a server, and their ratio, by part."""
+    runs = (load(RUNS / f"serving-{name}-h200.zip") for name in ("short", "alone-few", "alone"))
+    return serving.against_alone(*runs, (8, 32), by)
+
+
+def served_and_alone(part: str) -> Compute:
+    """A row of these: served, by timed iterations alone, their ratio, and by the windows of the profile."""
+    return lambda _: [*beside_alone(serving.iterations)[part], beside_alone(serving.windows)[part][1]]
+
+
+def prefill_by_windows() -> float:
+    """Prefill served over that without a server by the windows of the profiles, less 1."""
+    served, alone, _ = beside_alone(serving.windows)["prefill"]
+    return (served.value or math.nan) / (alone.value or math.nan) - 1
+
+
+def paced(figure: str, place: int) -> Compute:
+    """A percentile in ms of the loads short, mix and long, by its place in ``serving.stated``."""
+    loads = (load(RUNS / f"serving-{name}-h200.zip") for name in ("short", "mix", "long"))
+    return lambda _: [serving.stated(run)[figure][place] for run in loads]
 
 
 def compared(run: Run, metric: str):
@@ -273,12 +286,20 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
       for number, rate in enumerate((2, 4, 8, 16))),
     (SERVING, "which can fail: " + ", ".join(["{}"] * 4) + " and " + ", ".join(["{}"] * 4),
      lambda _: [load_figure(name, "closure_steps", number) for name in RATES for number in range(4)]),
-    (SERVING, "An output token takes {} ± {} J there",
-     lambda _: [load_figure("serving-traced-h200.zip", PER_TOKEN, 0)]),
-    *((SERVING, f"| {prompt} + {answer} tokens, J | {{}} | {{}} | {{}} | {{}} |", mixed(kind, prompt))
-      for kind, (prompt, answer) in serving.KINDS.items()),
-    *((SERVING, f"| {phase} | {{}} | {{}} | {{}} | {{}} | {{}} | {{}} |", served_phase(phase))
-      for phase in ("prefill", "decode")),
+    *((SERVING, f"| {kind}, {prompt} + {answer} tokens" + " | {} ± {}" * 6 + " |",
+       lambda _, kind=kind, prompt=prompt: in_the_mix(kind, prompt))
+      for kind, prompt, answer in (("short", 100, 32), ("long", 200, 48))),
+    *((SERVING, f"| {part}" + " | {} ± {}" * 4 + " |", served_and_alone(part))
+      for phase in ("whole", "prefill", "decode") for part in (phase, f"{phase} above idle")),
+    (SERVING, "The windows give {} ± {} for the whole and {} ± {} for decode",
+     lambda _: [beside_alone(serving.windows)[part][2] for part in ("whole", "decode")]),
+    (SERVING, "Their prefill is {} % off", lambda _: [100 * prefill_by_windows()]),
+    (SERVING, "a step begins {} ms after the step before when served, {} ms when alone",
+     lambda _: beside_alone(serving.iterations)["ms from step to step"][:2]),
+    (SERVING, "Steps last {}, {} and {} ms (short, mix, long)", paced("ms, quartiles", 2)),
+    (SERVING, "and begin {}, {} and {} ms apart", paced("ms from step to step", 2)),
+    (SERVING, "Steps by their factors / energy of the window of short, mix and long: {}, {}, {}",
+     lambda _: [load_figure(f"serving-{name}-h200.zip", "closure_steps", 0) for name in ("short", "mix", "long")]),
     (FLEET, "| DeiT-B: time of an iteration | {} ms | {} ± {} %", of_fleet("time_s", MS)),
     (FLEET, "| DeiT-B: energy | {} J | {} ± {} %", of_fleet("energy_j", J)),
     (FLEET, "Of the variance of DeiT-B's time {} % lies between GPUs, none between runs of a GPU, {} % within a run",

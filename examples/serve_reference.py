@@ -74,7 +74,7 @@ class StepLog:
 def batching(size: str, device: str, steps: str | None = None) -> Any:
     """A manager of batches of a model with random weights, not started; with ``steps`` it logs these there."""
     torch.manual_seed(0)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN plans anew for each number of tokens
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN makes a new plan for each number of tokens
     config = LlamaConfig(**SIZES[size], max_position_embeddings=16384)
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     with torch.device(device):  # a CPU takes long to draw the weights

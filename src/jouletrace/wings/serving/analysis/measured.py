@@ -28,8 +28,8 @@ _LEAST = 30
 
 VARIES = 0.01
 """Least share of a kind's variance that the others leave unexplained, for it to be distinguished. Of a mix of two kinds
-of requests (serving-mix-h200) 0.0196 are left of the context: without it a short request would cost 1.5 times what it
-does alone, with it 1.18 times."""
+of requests (docs/results/trust.md) 0.0196 are left of the context: without it a short request would cost 1.5 times what
+it does alone, with it 1.18 times."""
 
 
 @dataclass(frozen=True)
