@@ -10,7 +10,7 @@ import peers_errors
 
 PAGE, README = "docs/peers.md", "README.md"
 MEASURED = json.loads((Path(__file__).parents[1] / "docs" / "results" / "runs" / "peers-h200.json").read_text())
-TABLES = peers_errors.tables(MEASURED).splitlines()
+TABLES = [" ".join(line.split()) for line in peers_errors.tables(MEASURED).splitlines()]
 
 TRUTHS: dict[str, Callable] = {
     "steady": peers_errors.of_steady,

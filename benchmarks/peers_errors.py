@@ -10,6 +10,7 @@ The truth of each section is the counter between two of its own steps, and what 
 - *bursts*: less idle power for the rest of the bracket (``bursts.py``).
 - *inside*: the difference of whole cycles with and without a burst, without a tool: least squares over groups of
   cycles, energy = light power × light time + bursts × energy of a burst, whose scatter gives the truth's own error.
+  Of a burst above the power limit it includes what the lighter work then draws less at the lower clock.
 - *kernels*: each operator looped alone.
 """
 
@@ -28,7 +29,7 @@ import slowdown
 from bursts import bracket, inner_bracket, true_energies
 from canary import OPERATORS
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from brackets import CounterSteps
 from jouletrace.stats.interval import mean_estimate
 

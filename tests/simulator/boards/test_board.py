@@ -464,6 +464,25 @@ def test_real_time_forgets_its_past_and_reads_the_same(monkeypatch):
         gpus[0].truth.energy_j(bounded.start_ns, bounded.end_ns)
 
 
+class Delayed(Jumping):
+    """Real time of a host that lets this process wait for 80 ms after each look at it."""
+
+    def time_ns(self):
+        self.now_ns += 80_000_000
+        return self.now_ns
+
+
+def test_a_delayed_reader_reads_no_power_that_was_not_simulated(monkeypatch):
+    monkeypatch.setattr(board, "RealClock", Delayed)
+    gpu = SimulatedGpu("sim:h100?realtime=1&load=100:300")
+    sources, watts = gpu.sources(), []
+    for _ in range(30):
+        gpu.clock.sleep(0.5)
+        watts += [w for source in sources for some in source.poll() if some.channel == "power_w" for w in some.value]
+    assert len(watts) > 500
+    assert min(watts) > 250
+
+
 def readings(spec):
     """Contents of a GPU's own record after some work, and when each reading was stamped."""
     gpu = SimulatedGpu(spec)

@@ -117,7 +117,8 @@ class SimulatedNvml:
         return call
 
     def _now_ns(self) -> int:
-        return self._board.clock.time_ns()
+        # a busy host may have delayed us since ``catch_up``: there is no power yet that could be read
+        return min(self._board.clock.time_ns(), self._board.engine.trace.end_ns)
 
     def _read(self, instrument: Held | Counter) -> float:
         return instrument.read(self._now_ns())[1]
