@@ -104,6 +104,8 @@ CLAIMS = [(PAGE, text, given) for text, given in (
     ("It is {} ± {} % off at 50 ms and {} ± {} % at 100 ms", [*INSIDE, *spread("inside", "jouletrace", 0.1)]),
     ("no figure at 20 ms, and {} of {} intervals hold the truth", held("inside")),
     ("all tools come within {} %", [worst_mean()]),
+    ("{} of {} of jouletrace's intervals hold the truth, taken for exact",
+     [sum(held("steady", "training")[which::2]) for which in (0, 1)]),
     ("It waits {} ms", after_ms("figure_s", "jouletrace")),
     ("takes {} ms of CPU time", after_ms("figure_cpu_s", "jouletrace")),
     ("Zeus and CodeCarbon answer in {} to {} ms", [min(AFTER), max(AFTER)]),
