@@ -10,6 +10,7 @@ The truth of each section is the counter between two of its own steps, and what 
 - *bursts*: less idle power for the rest of the bracket (``bursts.py``).
 - *inside*: the difference of whole cycles with and without a burst, without a tool: least squares over groups of
   cycles, energy = light power × light time + bursts × energy of a burst, whose scatter gives the truth's own error.
+  Of a burst above the power limit it includes what the lighter work then draws less at the lower clock.
 - *kernels*: each operator looped alone.
 """
 
@@ -148,17 +149,16 @@ def judged(section: Row, truths: Callable[[Row], list[Truth]]) -> list[Row]:
 
 
 def cell(rows: list[Row], which: str = "error_pct") -> str:
-    """Mean ± standard deviation of errors, and how many have none."""
+    """Mean ± standard deviation of errors; in brackets of how many blocks, and how many of these have none or 0 J."""
     values = np.array([row[which] for row in rows])
     known = values[np.isfinite(values)]
     if not len(values):
         return ""
-    if not len(known):
-        return f"–, {len(values)} of {len(values)} missing"
     spread = f" ± {known.std(ddof=1):.1f}" if len(known) > 1 else ""
-    missing = f", {len(values) - len(known)} of {len(values)} missing" if len(known) < len(values) else ""
     zero = sum((row.get("joules") or [None])[0] == 0 for row in rows) if which == "error_pct" else 0
-    return f"{known.mean():+.1f}{spread}{missing}" + (f", {zero} of {len(values)} said 0 J" if zero else "")
+    more = f"; {len(values) - len(known)} without" if len(known) < len(values) else ""
+    more += f"; {zero} of 0 J" if zero else ""
+    return (f"{known.mean():+.1f}{spread}" if len(known) else "–") + f" ({len(values)}{more})"
 
 
 def by_length(title: str, rows: list[Row], more: dict[str, Callable[[list[Row]], str]]) -> list[str]:
@@ -182,7 +182,7 @@ def held(rows: list[Row]) -> str:
     own = [row["joules"] for row in rows if len(row.get("joules", [])) == 3 and row["joules"][0] is not None]
     true = [row["true_j"] for row in rows if len(row.get("joules", [])) == 3 and row["joules"][0] is not None]
     inside = sum(low <= one <= high for (_, low, high), one in zip(own, true, strict=True))
-    return f"intervals that hold it: {inside} of {len(own)}"
+    return f"jouletrace's intervals that hold it: {inside} of {len(own)}"
 
 
 def median_ms(rows: list[Row], seconds: Callable[[Row], float]) -> str:
@@ -197,7 +197,7 @@ def cores(rows: list[Row]) -> str:
 
 
 def alone(section: Row) -> dict[str, Row]:
-    """By operator: joules of an execution alone, their sd, and mean W."""
+    """By operator: joules of an execution alone, their sd, mean W, ms, and MHz right after."""
     steps, found = steps_of(section), {}
     for name, row in section["alone"].items():
         inner = inner_bracket(steps, *row["at"])
@@ -206,7 +206,7 @@ def alone(section: Row) -> dict[str, Row]:
         seconds = (inner.end_ns - inner.start_ns) / 1e9
         watts, one_s = inner.energy_j / seconds, (row["at"][1] - row["at"][0]) / 1e9 / row["count"]
         found[name] = {"j": watts * one_s, "sd_pct": 100 * np.sqrt(2) * inner.time_sd_s / seconds, "w": watts}
-        found[name] |= {"ms": 1e3 * one_s}
+        found[name] |= {"ms": 1e3 * one_s, "mhz": row["clock_mhz"]}
     return found
 
 
@@ -247,17 +247,28 @@ def of_kernels(section: Row, limit_w: float) -> list[str]:
     took = {**section["took_s"], "torch.profiler's share × energy": section["took_s"].get("in the chain")}
     took["Magneton's way, last 0.9 s of 2 s"] = section["took_s"].get("Magneton's way, replayed")
     took["Magneton's way, in place"] = took["torch.profiler's share × energy"]
-    lines = ["## Operators of a chain beside each alone", "", "| way | " + " | ".join(true) + " | rms | s |"]
-    lines += ["|---" * (3 + len(true)) + "|"]
-    for what, form in (("ms", "{:.3f}"), ("w", "{:.0f}"), ("sd_pct", "{:.2f}")):
-        lines.append(f"| alone, {what} | " + " | ".join(form.format(row[what]) for row in true.values()) + " | | |")
+    lines = ["## Operators of a chain beside each alone", "", "| way | " + " | ".join(true) + " | rms | sum | s |"]
+    lines += ["|---" * (4 + len(true)) + "|"]
+    own_s = section["said"].get("in the chain", {})
+    rows = [
+        ("alone, J", "{:.3f}", [row["j"] for row in true.values()]),
+        ("alone, sd, %", "{:.2f}", [row["sd_pct"] for row in true.values()]),
+        ("alone, W", "{:.0f}", [row["w"] for row in true.values()]),
+        ("alone, MHz", "{:.0f}", [row["mhz"] for row in true.values()]),
+        ("alone, ms", "{:.3f}", [row["ms"] for row in true.values()]),
+        ("in the chain, ms", "{:.3f}", [1e3 * own_s.get(name, np.nan) for name in true]),
+    ]
+    for name, form, values in rows:
+        whole = f"{sum(values):.3f}" if form == "{:.3f}" else ""
+        lines.append(f"| {name} | {' | '.join(form.format(one) for one in values)} | | {whole} | |")
     for way, joules in by_way.items():
         errors = [
             100 * (joules[name] / true[name]["j"] - 1) if joules.get(name) is not None else np.nan for name in true
         ]
         cells = ["–" if np.isnan(one) else f"{one:+.1f}" for one in errors]
         rms = np.sqrt(np.nanmean(np.square(errors))) if np.isfinite(errors).any() else np.nan
-        lines.append(f"| {way} | {' | '.join(cells)} | {rms:.1f} | {took.get(way) or 0:.0f} |")
+        whole = "–" if np.isnan(errors).any() else f"{sum(joules[name] for name in true):.3f}"
+        lines.append(f"| {way} | {' | '.join(cells)} | {rms:.1f} | {whole} | {took.get(way) or 0:.0f} |")
     if "jouletrace" in by_way:
         figures = of_table(section["said"]["jouletrace"])
         known = [name for name in true if name in figures and figures[name]["value"] is not None]
@@ -273,7 +284,10 @@ def of_kernels(section: Row, limit_w: float) -> list[str]:
 
 
 def of_overhead(section: Row) -> list[str]:
-    """Time per iteration with each tool over that without, of the same round, in %; that of ``run`` by its turns."""
+    """Time per iteration with each tool over that without, of the same round, in %, with the interval and rounds.
+
+    That of ``jouletrace run`` is by its turns.
+    """
     rounds: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in section["rows"]:
         if row["tool"] == "nothing" and "s" in row:
@@ -293,7 +307,8 @@ def of_overhead(section: Row) -> list[str]:
                 ratios = [row["s"] / np.mean(one) for row, one in zip(own, plain, strict=True) if one]
             mean = mean_estimate(np.log(ratios)) if len(ratios) > 1 else None
             ends = () if mean is None or mean.value is None else (mean.value, mean.low, mean.high)
-            shown = "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * np.expm1(end) for end in ends)) if ends else "–"
+            percent = [100 * np.expm1(end) for end in ends]
+            shown = "{:+.1f} ({:+.1f} to {:+.1f}; {})".format(*percent, len(ratios)) if ends else "–"
             cells.append(shown)
         lines.append(f"| {tool} | {' | '.join(cells)} |")
     for program, rows in section["run"].items():

@@ -27,7 +27,7 @@ import any_model
 import atlas_claims
 import bursts
 import gpu_pages
-import peers
+import peers_claims
 import serving
 from jouletrace.analysis import analyse
 from jouletrace.comparing.compare import compare
@@ -270,8 +270,6 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
     (README, "power inside one iteration of {} ms", waveform_ms),
     *((README, f"{{}} ± {{}} J at {rate}", lambda _, number=number: [load_figure(RATES[0], PER_TOKEN, number)])
       for number, rate in ((0, "2 requests"), (3, "16;"))),
-    (README, "jouletrace is {} ± {} % off, Zeus {} ± {} %, `nvidia-smi` {} ± {} %",
-     [value for tool in ("jouletrace", "zeus", "nvidia-smi") for value in peers.spread_of(tool, of_s=1)]),
     (README, "takes {} ± {} % more energy compiled", compiled),
     (README, "replace its attention: +{} J", lambda _: [cause_of_compiled()]),
     (RESULTS, "eager against a CUDA graph: {} % less energy", saved(EAGER_GRAPH)),
@@ -310,7 +308,7 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
     (any_model.PAGE, "analysed from the raw data by this version: {} ± {}", whole(SEGFORMER, closure_kernels=1)),
     *any_model.CLAIMS,
     *gpu_pages.CLAIMS,
-    *peers.CLAIMS,
+    *peers_claims.CLAIMS,
     *atlas_claims.CLAIMS,
 ]  # fmt: skip
 
