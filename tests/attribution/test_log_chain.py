@@ -368,7 +368,7 @@ def test_a_mean_that_is_late_by_some_time_places_a_change_as_one_with_noise_does
     """Changes of 60 W a second, of which a fifth of a second is 12 W."""
     values, end_s = 300.0 + 30 * (-1.0) ** np.arange(40), 5.0 + np.arange(40)
     exact, late, noisy = (
-        means._up_to(20.3, end_s, values, replace(MEANS, **unknown))[1]
+        means._up_to(20.3, end_s, values, replace(MEANS, **unknown), np.array([]), 300.0)[1]
         for unknown in ({}, {"jitter_s": 0.2}, {"noise_w": np.hypot(0.5, 12)})
     )
     assert late == pytest.approx(noisy)
