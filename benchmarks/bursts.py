@@ -64,7 +64,8 @@ def polled_energy(stamps: np.ndarray, watts: np.ndarray, start: np.ndarray, end:
 def table(place: Path) -> dict[str, list[float]]:
     """By length of burst: of each way the mean, sd and worst of the errors, %; half-width and the truth's sd, %.
 
-    Then how many intervals hold the truth, of how many. ``place`` is NAME.zip, with NAME-counter.npz beside it.
+    Then how many intervals hold the truth, of how many, and how many bursts have no energy, which are in neither.
+    ``place`` is NAME.zip, with NAME-counter.npz beside it.
     """
     run = load(place)
     device = run.devices[0].id
@@ -85,8 +86,9 @@ def table(place: Path) -> dict[str, list[float]]:
     found = {}
     for length in rows["name"].unique():
         mine = (rows["name"] == length).to_numpy() & np.isfinite(truth)
-        errors = [100 * (way[mine] / truth[mine] - 1) for way in ways]
+        null = mine & np.isnan(ours.energy_j)
+        errors = [100 * (way[mine & ~np.isnan(way)] / truth[mine & ~np.isnan(way)] - 1) for way in ways]
         cells = [float(cell) for e in errors for cell in (e.mean(), e.std(ddof=1), np.abs(e).max())]
-        cells += [100 * float(np.median(one[mine])) for one in widths]
-        found[str(length)] = [*cells, int(held[mine].sum()), int(mine.sum())]
+        cells += [100 * float(np.nanmedian(one[mine])) for one in widths]
+        found[str(length)] = [*cells, int(held[mine].sum()), int((mine & ~null).sum()), int(null.sum())]
     return found

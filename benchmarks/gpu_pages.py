@@ -1,9 +1,9 @@
-"""Figures of the pages on GPUs from their Runs and from what the energy counter said beside them, for ``stated.py``.
+"""Figures of the pages on H200s from their Runs and from what the energy counter said beside them, for ``stated.py``.
 
-    python benchmarks/gpu_pages.py    # prints the rows of the pages from the Runs in docs/results/runs
+    python benchmarks/gpu_pages.py    # prints the rows of the pages from the Runs in docs/results/runs/h200
 
-``results_gpu.py`` records the Runs; NAME of its archives is ``NAME-h200`` there. The JSON beside a Run is what the
-program wrote (``programs/common.py``, ``programs/two_ranks.py``).
+``results_gpu.py`` records the Runs; a row is claimed as soon as its Run is there. The JSON beside a Run is what the
+program wrote (``programs/common.py``).
 """
 
 from __future__ import annotations
@@ -11,22 +11,31 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import bursts
-from jouletrace.analysis.divided import divided
+from jouletrace.analysis import analyse
 from jouletrace.analysis.power import energies, power_record
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import IDLE_NAME, WAITING
 
-RUNS = Path(__file__).parents[1] / "docs" / "results" / "runs"
+ROOT = Path(__file__).parents[1]
+RUNS = ROOT / "docs" / "results" / "runs" / "h200"
+TWO_GPUS = {"ddp": RUNS.parent / "ddp-run-h200.zip", "fsdp": ROOT / "tests" / "data" / "fsdp-two-h200.zip"}
 
 OF_LONG = ("complete", "workload", "trust", "headline", "model", "checks", "conditions", "warnings")
 """What is kept of the JSON of the long program's Run, which itself is large."""
+
+
+@cache
+def opened(place: Path, again: bool) -> Run:
+    """A Run, its kernels analysed again; one that has none, or whose kernels were cut, states what it did."""
+    run = load(place)
+    return analyse(run) if again and len(run.activity) else run
 
 
 def beside(place: Path) -> Any:
@@ -41,7 +50,7 @@ def window(run: Run, counter: Mapping[str, float]) -> list[float]:
 
 
 def loop_energy(run: Run, counter: Mapping[str, float]) -> Estimate:
-    """Energy of the range ``loop``, and of the rest of the counter's time at the power without a kernel, J.
+    """Energy of the range ``loop``, and of the counter's time without a kernel at the power of such time, J.
 
     None if readings know no energy of either.
     """
@@ -54,16 +63,27 @@ def loop_energy(run: Run, counter: Mapping[str, float]) -> Estimate:
     energy, power, time = loop.get("energy_total_j"), idle.get("power_w"), loop.get("time_s").value
     if energy.value is None or power.value is None or time is None:
         return Estimate.null("not_attributed")
+    if len(run.activity):
+        time = busy_s(run, counter)
     rest_s = counter["s"] - time
     joules, half = energy.value + power.value * rest_s, float(np.hypot(energy.half_width, power.half_width * rest_s))
     return Estimate(joules, joules - half, joules + half)
 
 
-def loop_row(place: Path) -> list[float | None]:
+def busy_s(run: Run, counter: Mapping[str, float]) -> float:
+    """Seconds between the counter's steps in which a kernel runs; in a range's time those that overlap count twice."""
+    edges = (run.activity[name].to_numpy() for name in ("start_ns", "end_ns"))
+    start, end = (np.clip(edge, counter["since_ns"], counter["until_ns"]) for edge in edges)
+    order = np.argsort(start)
+    until = np.maximum.accumulate(end[order])
+    return float(np.sum(np.clip(until - np.maximum(start[order], np.append(0, until[:-1])), 0, None)) / 1e9)
+
+
+def loop_row(place: Path, again: bool = False) -> list[float | None]:
     """Of a program: seconds and joules of the loop by the counter, joules by the Run and their half-width, the
     difference in %; parts over the whole and its half-width; the same by readings alone, J, half-width and %;
     kernels in thousands."""
-    run, counter = load(place), beside(place)
+    run, counter = opened(place, again), beside(place)
     by_run, (joules, low, high) = loop_energy(run, counter), window(run, counter)
     closure, truth = run.result("closure_kernels"), counter["j"]
     cells: list[float | None] = [counter["s"], truth]
@@ -72,29 +92,30 @@ def loop_row(place: Path) -> list[float | None]:
     else:
         cells += [by_run.value, by_run.half_width, 100 * (by_run.value / truth - 1)]
     cells += [closure.value, None if closure.value is None else closure.half_width]
-    return [*cells, joules, (high - low) / 2, 100 * (joules / truth - 1), len(run.activity) / 1e3]
+    kernels = sum(recording["kernels"] for recording in run.workload["recordings"])
+    return [*cells, joules, (high - low) / 2, 100 * (joules / truth - 1), kernels / 1e3]
 
 
 WHOLE = {"latency_s": 1e3, "power_w": 1, "energy_total_j": 1e3, "counter_ratio": 1, "closure_kernels": 1}
 """Figures of a whole model and their scales: ms, W, mJ."""
 
 
-def whole_row(place: Path) -> list[float | None]:
-    """Of a whole model: each figure of ``WHOLE`` and its half-width; None where it has none."""
-    run = load(place)
+def whole_row(place: Path, again: bool = False) -> list[float | None]:
+    """Of a whole model: latency, and each other figure of ``WHOLE`` with its half-width; None where it has none."""
+    run = opened(place, again)
     cells: list[float | None] = []
     for metric, scale in WHOLE.items():
         figure = run.result(metric).scaled(scale)
         cells += [figure.value, None if figure.value is None else figure.half_width]
-    return cells
+    return [cells[0], *cells[2:]]
 
 
-def capped_row(place: Path) -> list[float | None]:
+def capped_row(place: Path, again: bool = False) -> list[float | None]:
     """``whole_row``, and the median clock of the SMs, MHz, and temperature, C, while power is near the limit."""
-    run = load(place)
+    run = opened(place, again)
     device = run.devices[0]
     power, near = power_record(run, device.id), 0.9 * (device.power_limit_w or math.inf)
-    cells = whole_row(place)
+    cells = whole_row(place, again)
     if power is None:
         return [*cells, None, None]
     for name in ("clock_sm_mhz", "temperature_c"):
@@ -114,11 +135,6 @@ def spread(places: Sequence[Path]) -> list[float]:
     return [len(each), 1e3 * mean, *shares]
 
 
-def burst_rows(place: Path) -> dict[str, list[float]]:
-    """``bursts.table``: errors of each way of reading, by length of burst."""
-    return bursts.table(place)
-
-
 def cost_row(place: Path) -> list[float]:
     """By how many % an iteration takes longer under ``run``, with the interval, and its milliseconds without."""
     import slowdown
@@ -128,34 +144,30 @@ def cost_row(place: Path) -> list[float]:
     return [*slowdown.more(rows), float(np.median(alone))]
 
 
-def waiting_rows(place: Path) -> dict[str, list[float | None]]:
-    """By rank: joules lost by waiting as the Run states them, in all and of the unequal range less the equal one, with
-    half-widths; what that should be by the counter, the energy of the same steps in both; seconds of these waits.
-    """
-    run, ranks = load(place), beside(place)
-    lost: dict[tuple[str, str], tuple[float, float, float]] = {}
-    for row in divided(run, ("device", "layer", "phase")):
-        energy, names = row.get("energy_total_j"), [step.name for step in row.path]
-        if names[-1:] != [WAITING] or energy.value is None:
-            continue
-        device, *layers, _ = names
-        words = {word for layer in layers for word in layer.split(".")}
-        for name in {"equal", "unequal"} & words:
-            joules, squares, seconds = lost.get((device, name), (0.0, 0.0, 0.0))
-            time = row.get("time_s").value or 0.0
-            lost[device, name] = joules + energy.value, squares + energy.half_width**2, seconds + time
-    rows: dict[str, list[float | None]] = {}
-    waits = [part for part in Parts(run).units("phase") if part.name == WAITING]
-    for rank in ranks:
-        name = f"rank-{rank['rank']}"
-        (all_waits,) = [part.get("energy_total_j") for part in waits if part.gpu == name] or [Estimate.null("none")]
-        more, less = (lost.get((name, one), (0.0, 0.0, 0.0)) for one in ("unequal", "equal"))
-        rows[name] = [
-            *((None, None) if all_waits.value is None else (all_waits.value, all_waits.half_width)),
-            *(more[0] - less[0], float(np.sqrt(more[1] + less[1]))),
-            *(rank["unequal"]["j"] - rank["equal"]["j"], more[2] - less[2]),
-        ]
-    return rows
+def two_row(place: Path) -> list[float]:
+    """Of a training on two GPUs: seconds, kJ of both and the half-width, parts over the whole and the half-width."""
+    run = opened(place, again=True)
+    energy, closure = run.result("energy_total_j").scaled(1e-3), run.result("closure_kernels")
+    cells = [figure for one in (energy, closure) for figure in (one.value, one.half_width)]
+    return [run.result("time_s").value, *cells]
+
+
+def waiting_row(place: Path, rank: int, again: bool = True) -> list[float]:
+    """Of a rank: its share of the collectives in which it comes last, %; of its waits for other ranks the seconds, the
+    mean power and its half-width, W; the power without a kernel and its half-width, W; joules of the waits, their
+    half-width, and their share of the rank's energy, %."""
+    run, name = opened(place, again), f"rank-{rank}"
+    results = Parts(run)
+    (said,) = [recording for recording in run.workload["recordings"] if recording["name"] == name]
+    phases = [part for part in (*results.units("phase"), *results.outside()) if part.gpu == name]
+    waits, idle = (next(part for part in phases if part.name == each) for each in (WAITING, IDLE_NAME))
+    powers = [
+        figure for part in (waits, idle) for one in [part.get("power_w")] for figure in (one.value, one.half_width)
+    ]
+    lost, whole = waits.get("energy_total_j"), results.gpus[name].get("energy_total_j")
+    share = 100 * lost.value / whole.value
+    last = 100 * said["last"] / said["collectives"]
+    return [last, waits.get("time_s").value, *powers, lost.value, lost.half_width, share]
 
 
 def long_row(facts: Mapping[str, Any]) -> list[float]:
@@ -179,85 +191,83 @@ Columns = Sequence[tuple[int, int]]
 """Of each column how many figures it has, a value or a value with its half-width, and decimals."""
 
 PROGRAM: Columns = ((1, 2), (1, 1), (2, 0), (1, 2), (2, 4), (2, 0), (1, 2), (1, 0))
-MODEL: Columns = ((2, 4), (2, 1), (2, 1), (2, 4))
-CAPPED: Columns = (*MODEL, (2, 4), (1, 0), (1, 0))
+MODEL: Columns = ((1, 4), (2, 1), (2, 1), (2, 4))
+CAPPED: Columns = (*MODEL, (2, 3), (1, 0), (1, 0))
 REPEATS: Columns = ((1, 0), (1, 2), (1, 2), (1, 2), (1, 2))
-BURSTS: Columns = (*((1, 1),) * 16, (1, 2), (1, 0), (1, 0))
 COST: Columns = ((1, 1), (1, 1), (1, 1), (1, 2))
-WAITS: Columns = ((2, 0), (2, 0), (1, 0), (1, 2))
+TWO: Columns = ((1, 1), (2, 2), (2, 4))
+WAITS: Columns = ((1, 0), (1, 2), (2, 0), (2, 0), (2, 0), (1, 1))
 LONG: Columns = ((1, 1), (1, 0), (2, 0), (1, 2), *((1, 0),) * 7)
-
-TOGETHER: frozenset[str] = frozenset()
-"""Programs whose kernels readings don't distinguish: they have no energy by kernels, and no sum of parts."""
 
 MODELS = (
     *("deit-t-1-graph", "deit-b-1-graph", "deit-b-64-graph", "deit-b-1-eager"),
     *("bert-b-128-graph", "bert-l-320-graph", "resnet50-64-eager", "llama-1b-512-eager"),
 )
 REPEATED = ("deit-b-1-graph", "deit-b-64-graph")
-LENGTHS = ("0.02", "0.05", "0.2", "1", "3")
 
 PAGES = {
     name: f"docs/results/{name}-h200.md"
-    for name in ("whole-models", "programs", "host-bound", "spans", "waiting", "at-the-cap")
+    for name in ("whole-models", "programs", "host-bound", "training-two-gpus", "at-the-cap")
 }
-
-
-def place(name: str) -> Path:
-    """A Run in the repository."""
-    return RUNS / f"{name}-h200.zip"
-
-
-def text_of(label: str, columns: Columns, absent: bool) -> str:
-    """A row with ``{}`` where figures stand; of programs in ``TOGETHER`` without those by kernels."""
-    cells = ["{} ± {}" if figures == 2 else "{}" for figures, _ in columns]
-    if absent:
-        cells[2:5] = "–––"
-    return f"| {label} | " + " | ".join(cells) + " |"
 
 
 def repeats_of(name: str) -> list[Path]:
     """The Runs of a case: itself and its repeats."""
-    return [place(name), *sorted(RUNS.glob(f"{name}-[0-9]-h200.zip"))]
+    return [RUNS / f"{name}.zip", *sorted(RUNS.glob(f"{name}-[0-9].zip"))]
 
 
-Row = tuple[str, str, Columns, Callable[[], Sequence[float | None]]]
-"""Page, label, columns and what computes the figures."""
+Row = tuple[str, str, Columns, Callable[[bool], Sequence[float | None]]]
+"""Page, label, columns and what computes the figures, from kernels analysed again or from stored figures."""
 
 
 def rows() -> Iterator[Row]:
-    """Every row of the pages."""
-    for name in MODELS:
-        yield PAGES["whole-models"], name, MODEL, lambda name=name: whole_row(place(name))[: 2 * len(MODEL)]
+    """Every row of the pages whose data are there."""
+    for place in sorted(RUNS.glob("*.zip")):
+        name = place.stem
+        if name in MODELS:
+            yield PAGES["whole-models"], name, MODEL, lambda again, place=place: whole_row(place, again)[:7]
+        elif name.startswith("cap-"):
+            number = name.removeprefix("cap-")
+            yield PAGES["at-the-cap"], number, CAPPED, lambda again, place=place: capped_row(place, again)
+        elif place.with_suffix(".json").exists():
+            page = PAGES["host-bound" if name in ("mamba", "transformer") else "programs"]
+            yield page, name, PROGRAM, lambda again, place=place: loop_row(place, again)
     for name in REPEATED:
-        yield PAGES["whole-models"], f"{name}, repeated", REPEATS, lambda name=name: spread(repeats_of(name))
-    for page, names in (("programs", ("unet", "lora", "gnn", "jax")), ("host-bound", ("mamba", "transformer"))):
-        for name in names:
-            yield PAGES[page], name, PROGRAM, lambda name=name: loop_row(place(name))
-    facts = place("long").with_suffix(".json")
-    yield PAGES["programs"], "ResNet-50, nine minutes", LONG, lambda: long_row(json.loads(facts.read_text()))
-    for name in ("mamba", "transformer"):
-        costs = place(f"cost-{name}").with_suffix(".json")
-        yield PAGES["host-bound"], f"{name}, cost", COST, lambda costs=costs: cost_row(costs)
-    for length in LENGTHS:
-        yield PAGES["spans"], f"{length} s", BURSTS, lambda length=length: burst_rows(place("spans"))[length]
-    for kind in ("ddp", "fsdp"):
-        for rank in ("rank-0", "rank-1"):
-            one = place(f"two-{kind}")
-            yield PAGES["waiting"], f"{kind}, {rank}", WAITS, lambda one=one, rank=rank: waiting_rows(one)[rank]
-    for gpu in (0, 1):
-        yield PAGES["at-the-cap"], f"GPU {gpu}", CAPPED, lambda gpu=gpu: capped_row(place(f"cap-{gpu}"))
+        if len(repeats := repeats_of(name)) > 1:
+            yield PAGES["whole-models"], f"{name}, repeated", REPEATS, lambda _, places=repeats: spread(places)
+    if (facts := RUNS / "long.json").exists():
+        yield PAGES["programs"], "ResNet-50, nine minutes", LONG, lambda _: long_row(json.loads(facts.read_text()))
+    for costs in sorted(RUNS.glob("cost-*.json")):
+        name = costs.stem.removeprefix("cost-")
+        yield PAGES["host-bound"], f"{name}, cost", COST, lambda _, costs=costs: cost_row(costs)
+    for kind, place in TWO_GPUS.items():
+        page = PAGES["training-two-gpus"]
+        yield page, kind, TWO, lambda _, place=place: two_row(place)
+        for rank in (0, 1):
+            yield page, f"{kind}, rank {rank}", WAITS, lambda _, place=place, rank=rank: waiting_row(place, rank)
+
+
+def text_of(label: str, columns: Columns) -> str:
+    """A row with ``{}`` where figures stand."""
+    return " | ".join([f"| {label}", *("{} ± {}" if figures == 2 else "{}" for figures, _ in columns)]) + " |"
 
 
 CLAIMS = [
     (
         page,
-        text_of(label, columns, label in TOGETHER),
-        lambda _, compute=compute: [cell for cell in compute() if cell is not None],
+        text_of(label, columns),
+        lambda data, compute=compute: [cell for cell in compute(data.again) if cell is not None],
     )
     for page, label, columns, compute in rows()
 ]
-"""For ``stated.CLAIMS``, as soon as the pages and their Runs are there."""
+CLAIMS += [
+    (
+        PAGES["training-two-gpus"],
+        "stated when it was saved, {} ± {} and {} ± {} J",
+        lambda _: [figure for rank in (0, 1) for figure in waiting_row(TWO_GPUS["fsdp"], rank, again=False)[6:8]],
+    )
+]
+"""For ``stated.CLAIMS``."""
 
 
 def printed(figures: Sequence[float | None], columns: Columns) -> str:
@@ -273,12 +283,9 @@ def printed(figures: Sequence[float | None], columns: Columns) -> str:
 
 
 def main() -> None:
-    """Print every row whose Runs are there."""
+    """Print every row."""
     for page, label, columns, compute in rows():
-        try:
-            print(f"{page}: | {label} | {printed(compute(), columns)} |")
-        except Exception as error:  # a Run that isn't there
-            print(f"{page}: {label}: {type(error).__name__}: {error}")
+        print(f"{page}: | {label} | {printed(compute(False), columns)} |")
 
 
 if __name__ == "__main__":

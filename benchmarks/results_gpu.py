@@ -1,7 +1,7 @@
 """Records the Runs of the results pages on GPUs, each part guarded, within a time.
 
     python benchmarks/results_gpu.py OUT --seconds 570 long programs host whole spans repeats cost    # on two GPUs
-    python benchmarks/results_gpu.py OUT --seconds 150 two cap                                        # likewise
+    python benchmarks/results_gpu.py OUT --seconds 60 cap                                             # on one or two
 
 Parts are done in the order in which they are named; one begins only if half of its expected time is left. ``long``
 works on the second GPU meanwhile. OUT gets Runs, what the counter said beside them and logs in ``runs-N.tar``, packed
@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bursts
 import gpu_pages
 import slowdown
 from jouletrace.run import load
@@ -175,7 +176,7 @@ def repeats(call: Call) -> None:
 def spans(call: Call) -> None:
     words = [str(HERE / "record_bursts.py"), str(call.work / "spans.zip"), *call.devices()]
     call.command("spans", [sys.executable, *words, *(["--quick"] if call.quick else [])], most_s=180)
-    call.state("spans", lambda: gpu_pages.burst_rows(call.work / "spans.zip"))
+    call.state("spans", lambda: bursts.table(call.work / "spans.zip"))
 
 
 def cost(call: Call) -> None:
@@ -185,23 +186,6 @@ def cost(call: Call) -> None:
             rows = slowdown.measure(*script)
             (call.work / f"cost-{name}.json").write_text(json.dumps(rows))
             call.state(f"cost-{name}", lambda rows=rows: slowdown.more(rows))
-
-
-def two(call: Call) -> None:
-    for kind in ("ddp", "fsdp"):
-        name, out = f"two-{kind}", call.work / f"two-{kind}.json"
-        words = ["torchrun", "--standalone", "--nproc-per-node", "2", str(HERE / "programs" / "two_ranks.py"), kind]
-        call.jouletrace(
-            name,
-            "run",
-            *call.devices(),
-            *words,
-            str(call.seconds(5)),
-            str(out),
-            gpu="0,1",
-            most_s=400 if call.device else 75,
-        )
-        call.state(name, lambda out=out: gpu_pages.waiting_rows(out.with_suffix(".zip")))
 
 
 def cap(call: Call) -> None:
@@ -277,9 +261,9 @@ def memory(place: str) -> list[tuple[int, int, str]]:
     return [(process, found[process][1], found[process][2][-60:]) for process in sorted(own)]
 
 
-EXPECTED_S = {"programs": 120, "host": 60, "whole": 130, "spans": 100, "cost": 80, "repeats": 40, "two": 80, "cap": 45}
+EXPECTED_S = {"programs": 120, "host": 60, "whole": 130, "spans": 100, "cost": 80, "repeats": 40, "cap": 45}
 PARTS: dict[str, Callable[[Call], None]] = {
-    part.__name__: part for part in (programs, host, whole, spans, cost, repeats, two, cap)
+    part.__name__: part for part in (programs, host, whole, spans, cost, repeats, cap)
 }
 
 

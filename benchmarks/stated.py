@@ -1,6 +1,6 @@
 """Compares figures that README.md and pages of docs state with what the raw data in the repository give.
 
-    python benchmarks/stated.py             # Runs are analysed again from their readings and kernels: a minute
+    python benchmarks/stated.py             # Runs are analysed again from their readings and kernels: two minutes
     python benchmarks/stated.py --stored    # of Runs with kernels the stored figures: seconds, as tests/test_figures.py
 
 ``CLAIMS`` is the table: a page, a text in it with ``{}`` where figures stand, and what computes these from which data.
@@ -25,6 +25,7 @@ import numpy as np
 import any_model
 import atlas_claims
 import bursts
+import gpu_pages
 import peers
 import serving
 from jouletrace.analysis import analyse
@@ -34,6 +35,7 @@ from jouletrace.run import Estimate, Run, load
 
 ROOT = Path(__file__).parents[1]
 RUNS, BUNDLED = ROOT / "docs" / "results" / "runs", ROOT / "src" / "jouletrace" / "bundled"
+OF_TESTS = ROOT / "tests" / "data"
 
 NUMBER = r"[-+−]?\d+(?:\.\d+)?"
 ROUNDED, UP = 0.505, 1.005
@@ -55,7 +57,7 @@ class Data:
 
 
 def _stored(name: str) -> Run:
-    return load(next(folder / name for folder in (RUNS, BUNDLED) if (folder / name).exists()))
+    return load(next(folder / name for folder in (RUNS, BUNDLED, OF_TESTS) if (folder / name).exists()))
 
 
 @cache
@@ -70,11 +72,6 @@ Compute = Callable[[Data], Values]
 def whole(name: str, **scales: float) -> Compute:
     """Figures of the whole of a Run, by metric, each times a scale."""
     return lambda data: [data.run(name).result(metric).scaled(scale) for metric, scale in scales.items()]
-
-
-def recorded(name: str) -> Compute:
-    """Of a recorded program: seconds, energy in kJ, power in W."""
-    return whole(name, iteration_time_s=1, energy_total_j=KJ, power_w=1)
 
 
 def compiled(_: Data) -> Values:
@@ -213,22 +210,14 @@ def waveform_ms(data: Data) -> Values:
     return [float(wave["end_ns"][-1].as_py() - wave["start_ns"][0].as_py()) / 1e6]
 
 
-def sort_share(data: Data) -> Values:
-    """Share of the kernels that sort in the energy of CuPy's program, %."""
-    run = data.run(CUPY)
-    kernels = [unit["id"] for unit in run.units.to_pylist() if unit["level"] == "kernel" and "Sort" in unit["name"]]
-    joules = sum(run.result("energy_total_j", unit).value or 0.0 for unit in kernels)
-    return [100 * joules / run.result("energy_total_j").value]
-
-
 # the table
 
 README, RESULTS, METHOD = "README.md", "docs/results/index.md", "docs/explanation/method.md"
-WHOLE, COMPARE, PROGRAMS, FLEET, BURSTS, SERVING = (
+WHOLE, COMPARE, FLEET, BURSTS, SERVING = (
     f"docs/results/{name}.md"
-    for name in ("whole-model-h100", "compare-h100", "run-h200", "fleet-h200", "accuracy-spans", "serving-h200")
+    for name in ("whole-model-h100", "compare-h100", "fleet-h200", "spans-h200", "serving-h200")
 )
-DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
+DEIT, RESNET = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip"
 RATES, PER_TOKEN = ("serving-rates-a-h200.zip", "serving-rates-b-h200.zip"), "energy_per_output_token_j"
 EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
 TUNE = "docs/results/tune-h200.md"
@@ -240,6 +229,11 @@ TEN_RUNS = {
     64: "4704.18 4696.28 4697.42 4694.29 4690.28 4694.14 4697.96 4694.99 4696.80 4698.54",
 }
 """Energies of DeiT-B by batch that whole-model-h100.md lists, mJ: of runs that were not kept."""
+BURST_RUNS = {
+    RUNS / "h200" / "spans.zip": {"0.02": 12, "0.05": 12, "0.2": 12, "1": 8, "3": 6},
+    RUNS / "bursts-h200.zip": {"0.05": 24, "0.2": 24, "1": 20, "3": 20},
+}
+"""Recordings of bursts after idle, and how many of each length there are."""
 J, MJ, KJ, MS = 1.0, 1e3, 1e-3, 1e3
 
 CLAIMS: list[tuple[str, str, Compute | Values]] = [
@@ -275,9 +269,6 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
       for batch, energies in TEN_RUNS.items()),
     (COMPARE, table_of("eager", "graph", "mJ", "higher"), sides(EAGER_GRAPH, MJ)),
     (COMPARE, table_of("fp32", "fp16", "J", "lower"), sides(FP32_FP16, J)),
-    (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W", recorded(CUPY)),
-    (PROGRAMS, "merge sort {} %", sort_share),
-    (PROGRAMS, "DistributedDataParallel on two GPUs | {} | {} ± {} kJ | {} W", recorded(DDP)),
     *((SERVING, f"| {rate} requests/s | {{}} ± {{}} | {{}} ± {{}} | {{}} |", token_prices(number))
       for number, rate in enumerate((2, 4, 8, 16))),
     (SERVING, "which can fail: " + ", ".join(["{}"] * 4) + " and " + ", ".join(["{}"] * 4),
@@ -292,11 +283,12 @@ CLAIMS: list[tuple[str, str, Compute | Values]] = [
     (FLEET, "| DeiT-B: energy | {} J | {} ± {} %", of_fleet("energy_j", J)),
     (FLEET, "Of the variance of DeiT-B's time {} % lies between GPUs, none between runs of a GPU, {} % within a run",
      TIME_SHARES),
-    *((BURSTS, f"| {length} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} |",
-       lambda _, length=length: bursts.table(RUNS / "bursts-h200.zip")[length])
-      for length, n in (("0.05", 24), ("0.2", 24), ("1", 20), ("3", 20))),
+    *((BURSTS, f"| {length} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} | {} |",
+       lambda _, place=place, length=length: bursts.table(place)[length])
+      for place, lengths in BURST_RUNS.items() for length, n in lengths.items()),
     (any_model.PAGE, "analysed from the raw data by this version: {} ± {}", whole(SEGFORMER, closure_kernels=1)),
     *any_model.CLAIMS,
+    *gpu_pages.CLAIMS,
     *peers.CLAIMS,
     *atlas_claims.CLAIMS,
 ]  # fmt: skip

@@ -5,7 +5,9 @@ Recordings with kernels state what they did when they were saved; ``make figures
 
 import re
 import sys
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from places import REPOSITORY
@@ -16,6 +18,7 @@ if ABSENT:
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
+import gpu_pages
 import stated
 from stated import CLAIMS, RUNS, Data, checked
 
@@ -78,5 +81,11 @@ def test_pages_of_results_begin_with_their_raw_data():
 
 
 def test_runs_in_the_repository_are_small():
-    folders = (RUNS, stated.BUNDLED)
+    folders = (RUNS, RUNS / "h200", stated.BUNDLED)
     assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) < MOST_BYTES
+
+
+def test_kernels_that_overlap_or_cross_the_counter_s_steps_count_once_and_within_them():
+    kernels = {"start_ns": [0, 40, 20, 25, 90], "end_ns": [12, 60, 50, 30, 120]}
+    run = SimpleNamespace(activity=pa.table(kernels))
+    assert gpu_pages.busy_s(run, {"since_ns": 10, "until_ns": 100}) == pytest.approx((2 + 40 + 10) / 1e9)

@@ -1,4 +1,4 @@
-"""Lines of docs/results/run-h200.md, from their recordings."""
+"""Programs under ``run`` on H200s, from their recordings."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,12 @@ from jouletrace.run.metrics import PROGRAM_TIME
 from jouletrace.run.recording_names import BEFORE, WAITING
 from places import REPOSITORY
 
-RUNS = REPOSITORY / "docs" / "results" / "runs"
+RUNS, DATA = REPOSITORY / "docs" / "results" / "runs", REPOSITORY / "tests" / "data"
+CUPY = DATA / "cupy-run-h200.zip"
 
 
-def analysed(name):
-    run = load(RUNS / name)
+def analysed(place):
+    run = load(place)
     run.stored[SAMPLE_RATE] = {
         run.devices[0].id: {"value": run.result(SAMPLE_RATE).value}
     }  # looked for near what it was
@@ -23,7 +24,7 @@ def analysed(name):
 
 @pytest.fixture(scope="module")
 def cupy():
-    return analysed("cupy-run-h200.zip")
+    return analysed(CUPY)
 
 
 def unit(run, level, name):
@@ -47,7 +48,7 @@ def test_a_cupy_program_by_kernel_and_idle(cupy):
 @pytest.mark.thorough
 @pytest.mark.parametrize("calls", [1, 40])
 def test_a_program_states_the_energy_of_a_step(calls):
-    run = load(RUNS / "cupy-run-h200.zip")
+    run = load(CUPY)
     run.workload = {"name": "train.py", "steps": {"module": "Net", "calls": calls}}
     analyse(run)
     each, whole = run.result("energy_per_step_j"), run.result("energy_total_j")
@@ -63,7 +64,7 @@ def test_a_program_states_the_energy_of_a_step(calls):
 
 @pytest.mark.slow  # another recording for the same analysis
 def test_a_training_by_range_and_module():
-    run = analysed("resnet50-run-h200.zip")
+    run = analysed(RUNS / "resnet50-run-h200.zip")
     assert run.result("closure_kernels").value == pytest.approx(0.999, abs=0.004)
     for name, joules in (("forward", 2335), ("backward", 4250)):
         energy = run.result("energy_total_j", unit(run, "layer", name))
@@ -75,7 +76,9 @@ def test_a_training_by_range_and_module():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("path", sorted(RUNS.glob("*-run-*.zip")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted([*RUNS.glob("*-run-*.zip"), *DATA.glob("*-run-*.zip")]), ids=lambda path: path.stem
+)
 def test_the_time_of_a_stored_program_is_that_from_its_start_to_its_end(path):
     run = load(path)
     span = next(row for row in run.spans.to_pylist() if row["kind"] == "phase" and row["name"] == "program")
@@ -85,7 +88,7 @@ def test_the_time_of_a_stored_program_is_that_from_its_start_to_its_end(path):
 
 @pytest.mark.thorough
 def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_not_idle(cupy):
-    run = load(RUNS / "cupy-run-h200.zip")
+    run = load(CUPY)
     run.stored[SAMPLE_RATE] = {run.devices[0].id: {"value": run.result(SAMPLE_RATE).value}}
     rows = run.units.to_pylist()
     like = next(row for row in rows if row["level"] == "kernel" and row["op"] is None)

@@ -34,8 +34,15 @@ from shipped import is_known
 HERE = REPOSITORY / "tests" / "frozen"
 ACCEPTED = HERE / "accepted.csv"
 
+OF_TESTS = ("cupy-run-h200", "deit-run-h100", "segformer-kernels-h200")
+"""Runs that no page shows any more."""
+
 STORED = sorted(
-    [*(REPOSITORY / "docs" / "results" / "runs").glob("*.zip"), *(REPOSITORY / "src/jouletrace/bundled").glob("*.zip")],
+    [
+        *(REPOSITORY / "docs" / "results" / "runs").glob("*.zip"),
+        *(REPOSITORY / "src/jouletrace/bundled").glob("*.zip"),
+        *(REPOSITORY / "tests" / "data" / f"{name}.zip" for name in OF_TESTS),
+    ],
     key=lambda path: path.stem,
 )
 """Runs in the repository that were recorded on GPUs."""
