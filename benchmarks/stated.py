@@ -251,7 +251,7 @@ J, MJ, KJ, MS = 1.0, 1e3, 1e-3, 1e3
 
 CLAIMS: list[tuple[str, str, Compute | Values]] = [
     (README, "DeiT-B at batch 64 takes {} ± {} J per iteration", whole(DEIT, energy_total_j=J)),
-    (README, "In {} of {} programs on H200s, the operators whose energy is known to ± 10 % or better take {} % or "
+    (README, "In {} of {} programs on H200s, the operators whose energy has ± 10 % or less take {} % or "
              "more of the active energy, from 20 s of recording each; in the other program, Llama-1B, they take {} %",
      any_model.WORST),
     (README, "A CUDA graph saves {} % of the energy of DeiT-B at batch 1", saved(EAGER_GRAPH)),

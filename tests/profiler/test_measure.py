@@ -89,6 +89,14 @@ def test_several_devices_are_summed():
     assert m.power_w.value == pytest.approx(500, rel=0.03)
 
 
+@pytest.mark.parametrize("device", [0, "cuda:0", "SIM-h100-80-1"])
+def test_a_device_that_is_not_measured_is_refused_with_those_that_are(device):
+    with jt.measure(device=STEADY) as m:
+        pass
+    with pytest.raises(jt.BadInputError, match=f"doesn't measure {device!r}; it measures SIM-h100-80-0"):
+        m.device_energy_j(device)
+
+
 @pytest.mark.parametrize("metric", ["energy_j", "power_w"])
 def test_a_block_too_short_for_the_sensor_is_null_never_zero(metric):
     with jt.measure(device=STEADY) as m:

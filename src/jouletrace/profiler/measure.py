@@ -177,7 +177,14 @@ class Measurement(Shown):
         return run
 
     def device_energy_j(self, device: str) -> Estimate:
-        """Energy of one device in joules, by its id."""
+        """Energy of one device in joules, by its id.
+
+        Raises:
+            BadInputError: If the block doesn't measure it.
+        """
+        ids = [measured.info.id for measured in self._recording.devices]
+        if device not in ids:
+            raise BadInputError(f"measure: {self.label!r} doesn't measure {device!r}; it measures {', '.join(ids)}")
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "window")
         if device not in self._energies:
@@ -199,6 +206,7 @@ def measure(
 ) -> Measurement:
     """Measure the energy of a block of code; use it in a ``with`` statement. Blocks may nest.
 
+    Both edges wait for torch's GPUs; work of JAX or CuPy must have ended before the block does.
     Read its figures after the loop: reading waits for the sensor, 0.4 s, and an outer block counts that.
 
     Args:
