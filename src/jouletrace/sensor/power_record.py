@@ -158,7 +158,7 @@ def at_slots(record: Readings, period_s: float, parts: int) -> Readings:
         period_s: About that of the grid.
         parts: Parts of a slot at which a reading may be taken, see ``Grid.taken``. Of two in one part the first stays.
     """
-    grid = find_grid(record.time_ns, period_s)
+    grid = find_grid(record.time_ns, period_s, only_late=parts > 1)  # such a driver is late for a slot, never early
     taken = np.maximum.accumulate(grid.taken(parts)) + record.seconds(record.time_ns[0])
     later = np.diff(taken, prepend=-np.inf) > 0
     return replace(record, true_s=taken, late_s=grid.unsure_s).take(later)

@@ -186,7 +186,7 @@ class Grid:
         return 1 - len(np.unique(self.slot)) / (int(np.ptp(self.slot)) + 1)
 
 
-def find_grid(time_ns: Ints, period_s: float | None = None) -> Grid:
+def find_grid(time_ns: Ints, period_s: float | None = None, only_late: bool = False) -> Grid:
     """Find the sampling grid behind stamps that come late or jitter around it.
 
     Deviations from the grid live on a circle of one period. They are unrolled at the
@@ -197,6 +197,7 @@ def find_grid(time_ns: Ints, period_s: float | None = None) -> Grid:
     Args:
         time_ns: Increasing stamps, shape (n,), n >= 1.
         period_s: First guess, right to 15 %; the median spacing if None.
+        only_late: No stamp comes before its slot, however many are late.
     """
     time = (time_ns - time_ns[0]) / 1e9
     n = len(time)
@@ -216,7 +217,7 @@ def find_grid(time_ns: Ints, period_s: float | None = None) -> Grid:
         phase = np.full_like(phase, middle)
     drift = np.interp(time, anchor, phase)
     deviation = _wrap(time - drift, period)
-    cut = _front(deviation, period)
+    cut = _front(deviation, period, only_late)
     late = np.where(deviation < cut, deviation + period, deviation)
     taken = time - late
     slot = np.round((taken - drift) / period).astype(np.int64)
@@ -278,19 +279,20 @@ def _median_slope(x: Floats, y: Floats) -> float:
     return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
 
 
-def _front(deviation: Floats, period: float) -> float:
+def _front(deviation: Floats, period: float, only_late: bool = False) -> float:
     """Where the deviations begin on their circle, at or below zero: the place to unroll it.
 
     A stamp doesn't come before its reading. Where hardly any lie before the commonest deviation,
     stamps only come late, and what lies farther back is later by almost a period. Where many do,
-    they scatter to both sides, and the emptiest place is the best guess.
+    they scatter to both sides, and the emptiest place is the best guess, unless they are known to be only late:
+    then that is within a tenth of a period.
     """
     counts, edges = np.histogram(deviation, bins=_BINS, range=(-period / 2, period / 2))
     half = counts[: _BINS // 2].astype(float)
-    before = half[: -_BINS // 10]
-    # few stamps lie a tenth of a period and more before the commonest place
-    if before.sum() < 0.05 * len(deviation):
-        quiet = np.flatnonzero(half <= 0.005 * len(deviation))
+    before, beside = np.split(half, [-_BINS // 10])
+    few = before.sum() < 0.05 * len(deviation)
+    if few or only_late:
+        quiet = np.flatnonzero(half <= (0.005 * len(deviation) if few else beside.min()))
         return float(edges[quiet[-1] + 1])
     smooth = np.convolve(np.pad(half, 1, mode="edge"), np.ones(3) / 3, mode="valid")
     emptiest = np.flatnonzero(smooth <= smooth.min() + 0.001 * len(deviation))
