@@ -47,7 +47,7 @@ PAUSE_SD_W = 50.0
 def steps_of(section: Row) -> CounterSteps:
     """The counter's steps of a section, on their grid, each as uncertain as a poll is long.
 
-    Steps are even to 1 ms, but NVML shows them up to 20 ms late while it is busy. A steady load's energies between
+    Steps are even to 2 ms, but NVML shows them up to 20 ms late while it is busy. A steady load's energies between
     steps scatter by less than half as much about the grid as about the times of polls.
     """
     polled, width, millijoules = np.array(section["steps"], np.int64).T
