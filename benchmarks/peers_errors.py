@@ -12,6 +12,8 @@ The truth of each section is the counter between two of its own steps, and what 
   cycles, energy = light power × light time + bursts × energy of a burst, whose scatter gives the truth's own error.
   Of a burst above the power limit it includes what the lighter work then draws less at the lower clock.
 - *kernels*: each operator looped alone.
+
+Steps are put on their grid (``steps_of``), and their errors are those of polls, not of what the load does between.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import theilslopes
 
 import slowdown
 from bursts import bracket, inner_bracket, true_energies
@@ -42,15 +45,74 @@ PAUSE_SD_W = 50.0
 
 
 def steps_of(section: Row) -> CounterSteps:
-    """The counter's steps of a section."""
-    middle, width, millijoules = np.array(section["steps"], np.int64).T
-    after = (middle + width // 2) * 1000
-    return CounterSteps(after, after - width * 1000, millijoules / 1e3, np.array([], int))
+    """The counter's steps of a section, on their grid, each as uncertain as a poll is long.
+
+    Steps are even to 2 ms, but NVML shows them up to 20 ms late while it is busy. A steady load's energies between
+    steps scatter by less than half as much about the grid as about the times of polls.
+    """
+    polled, width, millijoules = np.array(section["steps"], np.int64).T
+    number = np.round((polled - polled[0]) / np.median(np.diff(polled)))
+    slope = theilslopes(polled, number).slope
+    middle_ns = (1000 * (slope * number + np.median(polled - slope * number))).round().astype(np.int64)
+    half_ns = 500 * int(np.median(width))
+    return CounterSteps(middle_ns + half_ns, middle_ns - half_ns, millijoules / 1e3, np.array([], int))
 
 
 def stated(section: Row) -> list[Row]:
     """Rows that a tool has ended, in the order of time."""
     return [row for row in section["rows"] if "at" in row]
+
+
+def window_j(section: Row, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    """Joules between the last steps that NVML showed before either edge: a window on the counter, without delay."""
+    shown, _, millijoules = np.array(section["steps"], np.int64).T
+    last, first = (millijoules[np.searchsorted(1000 * shown, at, side="right") - 1] for at in (end_ns, start_ns))
+    return (last - first) / 1e3
+
+
+def of_windows(section: Row, truths: Callable[[Row], list[Truth]]) -> list[Row]:
+    """Errors in % of a window on the counter over every block, with whichever tool it was measured."""
+    rows = stated(section)
+    read_j = window_j(section, *(np.array([row["at"][which] for row in rows]) for which in (1, 2)))
+    windows = [row | {"joules": [float(one)]} for row, one in zip(rows, read_j, strict=True)]
+    return judged(section | {"rows": windows}, truths)
+
+
+def of_random_windows(section: Row, about_s: float) -> tuple[float, float]:
+    """Standard deviation and worst error, %, of windows on the counter within 0.05 s of a length, at random."""
+    steps, rows, random = steps_of(section), stated(section), np.random.default_rng(0)
+    length = 1e9 * random.uniform(about_s - 0.05, about_s + 0.05, 10_000)
+    start = random.uniform(rows[0]["at"][0], rows[-1]["at"][3] - length)
+    first, last = np.interp([start, start + length], (steps.time_ns + steps.before_ns) / 2, steps.energy_j)
+    errors = 100 * (window_j(section, start, start + length) / (last - first) - 1)
+    return float(errors.std()), float(np.abs(errors).max())
+
+
+def least_squares(design: np.ndarray, energy_j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients and their sd by the residuals, NaN where there are too few."""
+    line, *_ = np.linalg.lstsq(design, energy_j, rcond=None)
+    left, free = energy_j - design @ line, len(energy_j) - design.shape[1]
+    if free < 1:
+        return line, np.full(len(line), np.nan)
+    return line, np.sqrt(left @ left / free * np.diag(np.linalg.inv(design.T @ design)))
+
+
+def lowered_j(section: Row, count: int) -> Truth:
+    """How much less lighter work draws within 0.2 s after a burst of so many replays, in cycles without a tool."""
+    steps = steps_of(section)
+    middle, design, energy_j = (steps.time_ns + steps.before_ns) / 2, [], []
+    for group in section["groups"]:
+        if group["count"] not in (0, count):
+            continue
+        bursts = group["bursts"] if group["count"] else []
+        for i in np.flatnonzero((middle[:-1] > group["from"] + 1e8) & (middle[1:] <= group["to"])):
+            ends = (middle[i], middle[i + 1])
+            heavy_s = sum(overlap_s(ends, tuple(burst)) for burst in bursts)
+            after_s = sum(overlap_s(ends, (ended, ended + 2e8)) for _, ended in bursts)
+            design.append(((ends[1] - ends[0]) / 1e9 - heavy_s, heavy_s, after_s))
+            energy_j.append(steps.energy_j[i + 1] - steps.energy_j[i])
+    line, sd = least_squares(np.array(design), np.array(energy_j))
+    return -0.2 * float(line[2]), 0.2 * float(sd[2])
 
 
 def of_steady(section: Row) -> list[Truth]:
@@ -116,13 +178,7 @@ def of_cycles(section: Row) -> dict[int, Truth]:
         if group["count"]:
             design[number, 1 + counts.index(group["count"])] = len(group["bursts"])
         energy_j[number] = steps.energy_j[last] - steps.energy_j[first]
-    line, *_ = np.linalg.lstsq(design, energy_j, rcond=None)
-    left, free = energy_j - design @ line, len(groups) - design.shape[1]
-    sd = (
-        np.sqrt(left @ left / free * np.diag(np.linalg.inv(design.T @ design)))
-        if free > 0
-        else np.full(len(line), np.nan)
-    )
+    line, sd = least_squares(design, energy_j)
     return {count: (float(line[i]), float(sd[i])) for i, count in enumerate(counts, 1)}
 
 
@@ -175,6 +231,13 @@ def by_length(title: str, rows: list[Row], more: dict[str, Callable[[list[Row]],
         for one in lengths
     )
     return [*lines, "", f"standard deviation of the truth: {truth}; {held(rows)}", ""]
+
+
+def by_window(rows: list[Row]) -> str:
+    """A window on the counter over all blocks: errors in %, by length."""
+    lengths = sorted({row["length_s"] for row in rows})
+    errors = (f"{cell([row for row in rows if row['length_s'] == one])} at {one:g} s" for one in lengths)
+    return f"a window on the counter is off by {', '.join(errors)}"
 
 
 def held(rows: list[Row]) -> str:
@@ -344,7 +407,11 @@ def tables(measured: Row) -> str:
             "Steady load", judged(section, of_steady), power | {"CPU, % of a core": cores}
         ),
         "training": lambda section: by_length("Training", judged(section, of_training), power),
-        "bursts": lambda section: by_length("Bursts after pauses", judged(section, of_bursts), waits),
+        "bursts": lambda section: [
+            *by_length("Bursts after pauses", judged(section, of_bursts), waits),
+            by_window(of_windows(section, of_bursts)),
+            "",
+        ],
         "inside": lambda section: by_length("Bursts inside work", judged(section, of_inside), {}),
         "overhead": of_overhead,
         "kernels": lambda section: of_kernels(section, limit_w),

@@ -66,3 +66,32 @@ def test_a_block_of_a_steady_load_is_its_power_times_its_length():
     ((true, sd),) = peers_errors.of_steady(section([0.0], [500.0], 5.0, rows=[row(1.0, 1.03, 2.03, 2.04)]))
     assert true == pytest.approx(500.0, abs=3 * sd)
     assert sd < 2.0
+
+
+def test_steps_shown_late_are_put_on_their_grid():
+    made = section([0.0, 2.0, 3.0], [100.0, 500.0, 100.0], 6.0)
+    for number in (4, 21, 33, 34, 50):
+        made["steps"][number][0] += 15_000
+        made["steps"][number][1] = 25_000
+    rows = [row(2.0, 2.01, 2.99, 3.0), row(3.5, 3.6, 4.6, 4.61)]
+    steps = peers_errors.steps_of(made)
+    assert (steps.time_ns + steps.before_ns) / 2e9 == pytest.approx(np.arange(0.05, 6.0, 0.1), abs=0.001)
+    read_j = peers_errors.window_j(made, *(np.array([one["at"][which] for one in rows]) for which in (1, 2)))
+    assert read_j == pytest.approx([480.0, 100.0], abs=1)
+
+
+def test_less_power_after_a_burst_is_measured_from_cycles():
+    edges, watts, groups, now = [0.0], [450.0], [], 1.0
+    for count in (0, 59, 0, 59, 59):
+        group = {"count": count, "from": round(now * S), "bursts": []}
+        for _ in range(12):
+            began, ended = now + 0.17, now + 0.26
+            group["bursts"].append([round(began * S), round(ended * S)])
+            if count:
+                edges += [began, ended, ended + 0.2]
+                watts += [850.0, 400.0, 450.0]
+            now = ended + 0.233
+        groups.append(group | {"to": round(now * S)})
+    lowered, sd = peers_errors.lowered_j(section(edges, watts, now + 1, groups=groups), 59)
+    assert lowered == pytest.approx(10.0, abs=0.2)
+    assert 0 < sd < 0.2
