@@ -36,7 +36,7 @@ from jouletrace.run import Estimate, Run, load
 
 ROOT = Path(__file__).parents[1]
 RUNS, BUNDLED = ROOT / "docs" / "results" / "runs", ROOT / "src" / "jouletrace" / "bundled"
-OF_TESTS = ROOT / "tests" / "data"
+OF_TESTS = ROOT / "tests" / "data" / "runs"
 
 NUMBER = r"[-+−]?\d+(?:\.\d+)?"
 ROUNDED, UP = 0.505, 1.005

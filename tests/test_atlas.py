@@ -16,7 +16,7 @@ import atlas
 from atlas import group_of, read, table
 
 RUNS = REPOSITORY / "docs" / "results" / "runs"
-RECORDED = REPOSITORY / "tests" / "data" / "segformer-kernels-h200.zip"
+RECORDED = REPOSITORY / "tests" / "data" / "runs" / "segformer-kernels-h200.zip"
 TINY = """
 from torch import nn, randn
 

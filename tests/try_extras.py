@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PROFILE = ROOT / "src" / "jouletrace" / "bundled" / "deit-b-64-graph-h100.zip"
-RUN = ROOT / "tests" / "data" / "deit-run-h100.zip"
+RUN = ROOT / "tests" / "data" / "runs" / "deit-run-h100.zip"
 SERVER = "http://127.0.0.1:9"  # nothing answers there
 NEEDS = {
     "report": f"jouletrace report {PROFILE} -o report.html",

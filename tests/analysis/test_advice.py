@@ -180,7 +180,7 @@ def test_each_rule_has_its_words():
     ("path", "said"),
     [
         (RUNS / "minilm-1-eager-h200.zip", ["host"]),
-        (REPOSITORY / "tests" / "data" / "deit-run-h100.zip", ["host"]),
+        (REPOSITORY / "tests" / "data" / "runs" / "deit-run-h100.zip", ["host"]),
         (RUNS / "loader-run-h100.zip", ["data_loader"]),  # 7 s before its loop begins aren't the host's
         (RUNS / "minilm-256-compile-h100.zip", ["math_attention"]),
         (RUNS / "resnet50-run-h200.zip", ["layout"]),

@@ -8,7 +8,7 @@ from places import REPOSITORY
 
 pytestmark = pytest.mark.slow  # another recording for the same analysis: one is in test_program
 
-RUN = REPOSITORY / "tests" / "data" / "segformer-kernels-h200.zip"
+RUN = REPOSITORY / "tests" / "data" / "runs" / "segformer-kernels-h200.zip"
 
 
 def test_the_page_says_of_segformer_what_its_recording_says():

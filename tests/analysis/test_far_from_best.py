@@ -59,7 +59,7 @@ def test_large_products_are_near_them():
     "path",
     [
         "docs/results/runs/minilm-256-eager-h100.zip",
-        "tests/data/segformer-kernels-h200.zip",
+        "tests/data/runs/segformer-kernels-h200.zip",
         "docs/results/runs/llama-generate-h200.zip",
     ],
 )

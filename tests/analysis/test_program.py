@@ -11,7 +11,7 @@ from jouletrace.run.recording_names import BEFORE, WAITING
 from places import REPOSITORY
 
 RUNS, DATA = REPOSITORY / "docs" / "results" / "runs", REPOSITORY / "tests" / "data"
-CUPY = DATA / "cupy-run-h200.zip"
+CUPY = DATA / "runs" / "cupy-run-h200.zip"
 
 
 def analysed(place):
@@ -77,7 +77,7 @@ def test_a_training_by_range_and_module():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "path", sorted([*RUNS.glob("*-run-*.zip"), *DATA.glob("*-run-*.zip")]), ids=lambda path: path.stem
+    "path", sorted([*RUNS.glob("*-run-*.zip"), *(DATA / "runs").glob("*-run-*.zip")]), ids=lambda path: path.stem
 )
 def test_the_time_of_a_stored_program_is_that_from_its_start_to_its_end(path):
     run = load(path)

@@ -327,8 +327,8 @@ def test_lines_too_wide_for_a_terminal_are_divided():
 @pytest.mark.thorough
 def test_budgets_of_several_runs_are_one_document_and_one_without_keeps_none_back(capsys):
     runs = REPOSITORY / "docs" / "results" / "runs"
-    ddp, cupy, bursts = (str(runs / f"{name}-h200.zip") for name in ("ddp-run", "cupy-run", "bursts"))
-    said = command(capsys, "show", "--budget", "--json", ddp, cupy)
+    ddp, resnet, bursts = (str(runs / f"{name}-h200.zip") for name in ("ddp-run", "resnet50-run", "bursts"))
+    said = command(capsys, "show", "--budget", "--json", ddp, resnet)
     assert [one[0]["metric"] for one in json.loads(said.out)] == ["energy_total_j"] * 2
     said = command(capsys, "show", "--budget", ddp, bursts)
     assert "gain of the sensor" in said.out

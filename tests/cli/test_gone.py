@@ -9,7 +9,7 @@ from jouletrace.option import GONE
 from places import REPOSITORY
 from shipped import is_known
 
-RUN = REPOSITORY / "tests" / "data" / "deit-run-h100.zip"
+RUN = REPOSITORY / "tests" / "data" / "runs" / "deit-run-h100.zip"
 GIVEN = {
     "--schema": ("show", str(RUN), "--json", "--schema", "2"),
     "mig bench": ("mig", "bench", "gpt2", "--slices", "3g"),

@@ -58,7 +58,7 @@ def test_the_version_of_figures_is_named_where_it_is_another(capsys, tmp_path):
 
 @pytest.mark.thorough
 def test_nothing_is_solved_again_of_a_run_that_stores_all(capsys, tmp_path):
-    run = load(REPOSITORY / "tests" / "data" / "deit-run-h100.zip")
+    run = load(REPOSITORY / "tests" / "data" / "runs" / "deit-run-h100.zip")
     save(run, tmp_path / "run")
     for more in (("--by", "op"), ("--budget",)):
         assert "solved again" not in shown(capsys, tmp_path / "run", *more).err

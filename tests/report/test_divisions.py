@@ -76,7 +76,7 @@ def test_rows_of_a_committed_run_are_described_and_add_up(path):
 
 @pytest.mark.thorough
 def test_what_a_module_runs_itself_is_a_leaf_beside_those_in_it():
-    found = shown(REPOSITORY / "tests" / "data" / "deit-run-h100.zip")
+    found = shown(REPOSITORY / "tests" / "data" / "runs" / "deit-run-h100.zip")
     own = [row for row in rows(found, "module", "own") if row["energy_j"]["value"]]
     assert own
     assert all(row in leaves(found, "module") for row in own)
@@ -95,7 +95,7 @@ def test_a_run_of_two_gpus_names_both_and_each_part_its_own():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("path", [TWO_GPUS, REPOSITORY / "tests" / "data" / "deit-run-h100.zip"])
+@pytest.mark.parametrize("path", [TWO_GPUS, REPOSITORY / "tests" / "data" / "runs" / "deit-run-h100.zip"])
 def test_a_phase_stands_before_the_operator_unless_its_kernels_run_in_several(path):
     kinds = [[step["kind"] for step in row["path"]] for row in rows(shown(path), "code", "kernel")]
     behind = [own for own in kinds if {"op", "phase"} <= set(own) and own.index("phase") > own.index("op")]
@@ -126,7 +126,7 @@ JQ = blocks(REPOSITORY / "docs" / "reference" / "json.md", "jq")
 @pytest.mark.parametrize(
     ("program", "path", "says"),
     [
-        (JQ[1], "tests/data/deit-run-h100.zip", "idle: waiting for the host\t18.79"),
+        (JQ[1], "tests/data/runs/deit-run-h100.zip", "idle: waiting for the host\t18.79"),
         (JQ[2], "tests/data/fsdp-two-h200.zip", "whole\trank-1\t3693"),
     ],
     ids=["idle", "two GPUs"],
@@ -141,7 +141,7 @@ def test_examples_of_the_documentation_answer(program, path, says):
     ("path", "says"),
     [
         ("src/jouletrace/bundled/deit-b-64-layers-h200.zip", "addmm\t2.909"),
-        ("tests/data/deit-run-h100.zip", "addmm\t179.066"),
+        ("tests/data/runs/deit-run-h100.zip", "addmm\t179.066"),
         pytest.param("tests/data/fsdp-two-h200.zip", "mm\t1053.37", marks=pytest.mark.slow),
     ],
 )

@@ -282,7 +282,7 @@ def test_causes_are_those_of_the_time_where_most_of_the_energy_is_in_none_with_o
 
 @pytest.mark.thorough
 def test_a_count_that_is_not_known_is_null():
-    path = str(REPOSITORY / "tests" / "data" / "deit-run-h100.zip")
+    path = str(REPOSITORY / "tests" / "data" / "runs" / "deit-run-h100.zip")
     rows = json.loads(done("show", path, "--json").out)["parts"]["code"]
     assert {row["count"] for row in rows if row["path"][-1]["kind"] == "op"} == {None}
     table = list(csv.DictReader(io.StringIO(done("show", path, "--format", "csv", "--detail", "op").out)))

@@ -41,7 +41,7 @@ STORED = sorted(
     [
         *(REPOSITORY / "docs" / "results" / "runs").glob("*.zip"),
         *(REPOSITORY / "src/jouletrace/bundled").glob("*.zip"),
-        *(REPOSITORY / "tests" / "data" / f"{name}.zip" for name in OF_TESTS),
+        *(REPOSITORY / "tests" / "data" / "runs" / f"{name}.zip" for name in OF_TESTS),
     ],
     key=lambda path: path.stem,
 )
