@@ -187,7 +187,7 @@ def span_energies(
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
         bursts = spans if bursts_ns is None or unknown else record.seconds(bursts_ns).reshape(-1, 2)
-        edges_s = np.unique(bursts)
+        edges_s = np.empty(0) if unknown else np.unique(bursts)
         far, bursts, near = _far(record, response, spans, bursts)
         if len(far.segments_s):  # the reading after one doesn't begin where the last that is left ended
             response = replace(response, back_to_back=False)
@@ -195,29 +195,25 @@ def span_energies(
         from jouletrace.attribution.means import mean_energies
         from jouletrace.attribution.solve import apart
 
-        meet = response.slow and not missing[ok].any()
-        if unknown and meet:
-            energies = mean_energies(record, response, spans, np.empty(0))
-        else:
-            parts = [] if unknown else _by_own(record, response, spans, prior)
-            if meet and not unknown:  # each by the sum of its windows
-                long = np.flatnonzero(np.diff(spans)[:, 0] >= _least_s(response))
-                parts += [(long, mean_energies(record, response, spans[long], edges_s))] if len(long) else []
-            rest = np.setdiff1d(np.arange(len(ok)), np.concatenate([np.empty(0, np.intp), *(i for i, _ in parts)]))
-            if len(rest):
-                solved = attribute(
-                    record.time_s[near],
-                    record.value[near],
-                    spans[rest],
-                    response=response,
-                    bursts=bursts,
-                    period_s=period_s,
-                    times_sd_s=record.unsure_s[near],
-                    prior=prior,
-                    far=far,
-                )
-                parts.append((rest, solved))
-            energies = apart(parts)
+        parts = [] if unknown else _by_own(record, response, spans, prior)
+        if response.slow and not missing[ok].any():  # by the sum of its windows
+            summed = np.flatnonzero(unknown | (np.diff(spans)[:, 0] >= _least_s(response)))
+            parts += [(summed, mean_energies(record, response, spans[summed], edges_s))] if len(summed) else []
+        rest = np.setdiff1d(np.arange(len(ok)), np.concatenate([np.empty(0, np.intp), *(i for i, _ in parts)]))
+        if len(rest):
+            solved = attribute(
+                record.time_s[near],
+                record.value[near],
+                spans[rest],
+                response=response,
+                bursts=bursts,
+                period_s=period_s,
+                times_sd_s=record.unsure_s[near],
+                prior=prior,
+                far=far,
+            )
+            parts.append((rest, solved))
+        energies = apart(parts)
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
