@@ -43,6 +43,7 @@ import numpy as np
 
 import slowdown
 from canary import captured, replay_s
+from counter import poll
 from peers_tools import GPU, TOOLS, end_recorders, lines_of
 
 HERE = Path(__file__).parent
@@ -79,20 +80,6 @@ class Watch:
 
     def left_s(self) -> float:
         return self._until - time.perf_counter()
-
-
-def poll(target: str, uuid: str) -> None:
-    """Read the counter of a GPU every 2 ms until stdin closes; ``target`` gets time before, mJ, time after."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    gpu, reads = pynvml.nvmlDeviceGetHandleByUUID(uuid), []
-    print("polling", flush=True)
-    while not select.select([sys.stdin], [], [], 0.002)[0]:
-        before = time.time_ns()
-        millijoules = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
-        reads.append((before, millijoules, time.time_ns()))
-    np.save(target, np.array(reads, np.int64))
 
 
 def load() -> None:
@@ -138,7 +125,7 @@ class Counter:
 
         self.steps: list[list[int]] = []
         self._stack = contextlib.ExitStack()
-        self._target = Path(self._stack.enter_context(tempfile.TemporaryDirectory())) / "counter.npy"
+        self._target = Path(self._stack.enter_context(tempfile.TemporaryDirectory())) / "counter.npz"
         uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
         self._poller = self._stack.enter_context(contextlib.ExitStack())
         self.pid = self._poller.enter_context(beside("poll", str(self._target), uuid))
@@ -148,7 +135,7 @@ class Counter:
     def __exit__(self, *_: object) -> None:
         time.sleep(0.3)
         self._poller.close()
-        reads = np.load(self._target)
+        reads = np.load(self._target)["reads"]
         at = np.flatnonzero(np.diff(reads[:, 1])) + 1
         middles = (reads[:, 0] + reads[:, 2]) // 2
         found = np.stack([middles[at], middles[at] - middles[at - 1], reads[at, 1] - reads[at[0], 1]], 1)
@@ -214,6 +201,15 @@ def light(torch: Any, size: int = 1 << 22) -> Callable[[], Any]:
 def again(step: Callable[[], Any], count: int) -> None:
     for _ in range(count):
         step()
+
+
+def step_seconds(torch: Any, step: Callable[[], Any], count: int) -> float:
+    """Mean time of a step, s, from an idle GPU to its end."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    again(step, count)
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
 
 
 # a row: what a tool says of a block, and when that was
@@ -374,11 +370,7 @@ def training_loop(torch: Any, watch: Watch) -> Row:
     """
     step, rows, random = training(torch), [], np.random.default_rng(2)
     again(step, 10)
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    again(step, 20)
-    torch.cuda.synchronize()
-    step_s = (time.perf_counter() - began) / 20
+    step_s = step_seconds(torch, step, 20)
     start_recorder()
     with Counter() as counter:
         again(step, round(1.0 / step_s))
@@ -410,11 +402,7 @@ def bursts(torch: Any, watch: Watch) -> Row:
     step, rows = vit(torch), []
     for _ in range(2):
         again(step, 50)
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        again(step, 50)
-        torch.cuda.synchronize()
-        step_s = (time.perf_counter() - began) / 50
+        step_s = step_seconds(torch, step, 50)
     start_recorder()
     with Counter() as counter:
         time.sleep(1.5)

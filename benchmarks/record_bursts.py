@@ -7,16 +7,14 @@ polls the counter.
 """
 
 import argparse
-import os
-import select
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 
+from counter import poll
 from jouletrace.devices import open_device
 from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
@@ -25,25 +23,7 @@ from jouletrace.recording.session import Session
 from jouletrace.workloads import resolve
 
 PLAN = ((0.02, 12), (0.05, 12), (0.2, 12), (1.0, 8), (3.0, 6))
-PAUSE_S, POLL_S = 1.1, 0.002
-
-
-def poll(target: str) -> None:
-    """Read the counter until stdin closes; write the reads at its changes: ns before, mJ, ns after."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or "0"
-    gpu = pynvml.nvmlDeviceGetHandleByIndex(int(visible.split(",")[0]))
-    rows = []
-    print("polling", flush=True)
-    while not select.select([sys.stdin], [], [], POLL_S)[0]:
-        before = time.time_ns()
-        millijoules = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
-        rows.append((before, millijoules, time.time_ns()))
-    reads = np.array(rows, np.int64)
-    changes = np.flatnonzero(np.diff(reads[:, 1]))
-    np.savez_compressed(target, reads=reads[np.unique(np.concatenate([changes, changes + 1]))])
+PAUSE_S = 1.1
 
 
 def record(place: Path, spec: str, plan: tuple[tuple[float, int], ...]) -> None:
@@ -51,7 +31,7 @@ def record(place: Path, spec: str, plan: tuple[tuple[float, int], ...]) -> None:
     settings = ProfileSettings(device=spec, batch=64, dtype="fp16", mode="graph")
     device, rng = open_device(spec), np.random.default_rng(1)
     folder = Path(tempfile.mkdtemp()) / "run"
-    words = [sys.executable, __file__, "poll", str(place.with_name(f"{place.stem}-counter.npz"))]
+    words = [sys.executable, __file__, "poll", str(place.with_name(f"{place.stem}-counter.npz")), device.info.id]
     with Session(
         "measure", [device], folder=folder, workload={"name": "bursts"}, settings=settings.to_dict()
     ) as session:
@@ -76,7 +56,7 @@ def record(place: Path, spec: str, plan: tuple[tuple[float, int], ...]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "poll":
-        poll(sys.argv[2])
+        poll(*sys.argv[2:4])
     else:
         parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("out", type=Path)
