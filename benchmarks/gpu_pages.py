@@ -28,7 +28,7 @@ RUNS = ROOT / "docs" / "results" / "runs" / "h200"
 TWO_GPUS = {"ddp": RUNS.parent / "ddp-run-h200.zip", "fsdp": ROOT / "tests" / "data" / "fsdp-two-h200.zip"}
 
 OF_LONG = ("complete", "workload", "trust", "headline", "model", "checks", "conditions", "warnings")
-"""What is kept of the JSON of the long program's Run, which itself is large."""
+"""Keys that are kept of the JSON of the long program's Run, which itself is large."""
 
 
 @cache
@@ -39,7 +39,7 @@ def opened(place: Path, again: bool) -> Run:
 
 
 def beside(place: Path) -> Any:
-    """What the program said of itself."""
+    """Return what the program said of itself."""
     return json.loads(place.with_suffix(".json").read_text())
 
 

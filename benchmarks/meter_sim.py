@@ -45,7 +45,7 @@ def recorded(spec: str, folder: Path) -> tuple[Run, SimulatedGpu]:
 
 
 def log(run: Run, device: SimulatedGpu, hz: float, path: Path, rng: np.random.Generator) -> Run:
-    """What a meter logged, imported."""
+    """Return the imported log of a meter."""
     end = int(run.spans["end_ns"].to_numpy().max())
     edges = np.arange(int(run.spans["start_ns"].to_numpy().min()), end, round(1e9 / hz))
     drawn = [device.truth.energy_j(a, b) * hz for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]

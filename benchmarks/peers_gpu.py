@@ -265,7 +265,7 @@ def tell(row: Row) -> None:
 
 
 def said(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the type and text of an error, in one line."""
     return f"{type(error).__name__}: {error}"[:300]
 
 
@@ -697,7 +697,7 @@ SECTIONS: dict[str, Callable[[Any, Watch], Row]] = {
 
 
 def machine(torch: Any) -> Row:
-    """What was measured with what."""
+    """Return the GPU, its driver and the versions of the tools."""
     import pynvml
 
     pynvml.nvmlInit()

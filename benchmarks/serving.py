@@ -1,4 +1,4 @@
-"""What recorded loads of a server take beside others: what docs/results/serving-h200.md states of them."""
+"""Figures of docs/results/serving-h200.md: energy of recorded loads of a server beside others."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a served request takes, against the same steps without a server, and in a mix of two kinds: on one GPU.
+"""Measures a served request against the same steps without a server, and in a mix of two kinds, on one GPU.
 
     PYTHONPATH=src python benchmarks/serving_gpu.py OUT
 

@@ -110,7 +110,7 @@ ENTRIES = {"__init__", "__main__"}
 
 
 def test_modules_beside_the_packages_are_those_of_the_page_and_name_no_package():
-    """What every package may import can't bring a package in; ``higher`` and ``wing`` name others by design."""
+    """Modules that every package may import can't bring a package in; ``higher`` and ``wing`` name others by design."""
     sentence = TABLE.read_text().partition(OF_ALL)[2].partition(". ")[0]
     paths = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem not in ENTRIES}
     assert set(re.findall(r"`(\w+)`", sentence)) == set(paths)

@@ -26,7 +26,7 @@ LAYERS = Path(jouletrace.bundled.__file__).parent / "deit-b-64-layers-h200.zip"
 TWO_GPUS = REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"
 
 LEVELS_W = np.repeat([100.0, 300.0, 100.0], [50, 100, 50])
-"""What a GPU draws in each second."""
+"""Power that a GPU draws in each second."""
 
 GAIN, OFFSET_W = 0.05, 3.0
 

@@ -30,7 +30,7 @@ def _means(watts: np.ndarray, every: int) -> np.ndarray:
 def recorded(
     seed: int = 0, gain: float = 1 / 0.97, offset_w: float = -2 / 0.97, bend_w: float = 0.0, noise_w: float = 0.5
 ) -> Run:
-    """What a sensor read each 0.1 s: drawn = offset + gain x read, and ``bend_w`` more at half of the load."""
+    """Return readings of a sensor each 0.1 s: drawn = offset + gain x read, and ``bend_w`` more at half of the load."""
     rng, watts = np.random.default_rng([seed, 2]), _means(drawn_w(seed), 10)
     load = (watts - REST_W) / (FULL_W - REST_W)
     read = (watts - 4 * bend_w * load * (1 - load) - offset_w) / gain + rng.normal(0, noise_w, len(watts))
@@ -60,7 +60,7 @@ def logged(
     seconds: float = 1e9,
     relative: bool = False,
 ) -> str:
-    """What a meter logged, as CSV: means over the time between its rows, with its own noise and clock."""
+    """Return the log of a meter, as CSV: means over the time between its rows, with its own noise and clock."""
     watts = _means(drawn_w(seed), round(every_s * 100))
     watts = offset_w + gain * watts + np.random.default_rng([seed, 3]).normal(0, noise_w, len(watts))
     start_s = 0.0 if relative else START / 1e9

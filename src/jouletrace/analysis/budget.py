@@ -160,7 +160,7 @@ def _expanded(half: float, terms: Iterable[Term]) -> float:
 
 
 def unseen(value: float, gain: float, offset_j: float) -> tuple[Term, ...]:
-    """What no software sees of a figure: a gain of at most so many percent, and an offset in the figure's unit."""
+    """Return what no software sees of a figure: a gain of so many percent at most, an offset in the figure's unit."""
     limits = {GAIN.format(gain): abs(value) * gain / 100, OFFSET.format(OFFSET_W): offset_j}
     return tuple(Term(source, limit / math.sqrt(3), stated=False) for source, limit in limits.items())
 
@@ -222,7 +222,7 @@ def _terms(run: Run, part: Part, name: str, figure: Estimate, gain: float | None
 
 
 def _of_meters(meters: list[AgainstMeter], value: float, over: float, whole: float) -> list[Term]:
-    """What calibrations of sensors against a meter leave open of a figure, of which each has an equal share.
+    """Return what calibrations of sensors against a meter leave open of a figure, of which each has an equal share.
 
     Args:
         meters: One a sensor; all may err to one side.

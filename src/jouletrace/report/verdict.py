@@ -108,7 +108,7 @@ def gain_line(run: Run, results: Parts, run_facts: Facts) -> list[str]:
 
 
 def beyond_readings(run_facts: Facts) -> str:
-    """What intervals have in them beside what readings leave open; "" of those that have nothing else."""
+    """State what intervals have in them beside what readings leave open; "" where that is nothing."""
     if run_facts.sensor is None:
         return ""
     gain, offset_w = run_facts.sensor

@@ -1,4 +1,4 @@
-"""What ``benchmarks/serving.py`` states of loads beside others, on a simulated scheduler of a known law."""
+"""Figures that ``benchmarks/serving.py`` states of loads beside others, on a simulated scheduler of a known law."""
 
 import sys
 from dataclasses import replace

@@ -31,7 +31,7 @@ _FIRST_ROOM = 4096
 
 
 class BoardTrace:
-    """What happened on a GPU, edge by edge.
+    """Keeps what happened on a GPU, edge by edge.
 
     ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are values at the edge; ``CLOCK`` (MHz),
     ``TEMPERATURE`` (°C) and ``CAPPED`` (0 or 1) hold since the previous edge.
