@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -99,11 +98,10 @@ def test_packages_that_go_cost_the_host_its_energy_and_the_gpu_nothing(capsys, m
     def later():
         time.sleep(1.5)
         if change == "removed":
-            shutil.rmtree(there.powercap / "intel-rapl:1")
+            there.remove("intel-rapl:1")
         else:
-            for zone in ("intel-rapl:0", "intel-rapl:1"):
-                there.zones.pop(zone)
-                (there.powercap / zone / "energy_uj").write_text("")
+            there.spoil("intel-rapl:0")
+            there.spoil("intel-rapl:1")
 
     thread = threading.Thread(target=later)
     thread.start()

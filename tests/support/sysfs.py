@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ class Sysfs:
 
     def __init__(self, root, zones, meter=None, average_s=1.0):
         self.root, self.zones, self.meter, self.average_s = root, {}, meter, average_s
-        self._uj, self.pause_s = {}, 0.0
+        self._uj, self.pause_s, self._lock = {}, 0.0, threading.Lock()
         for (folder, name), (watts, start_uj) in zones.items():
             self.add(folder, name, watts, start_uj)
         if meter is not None:
@@ -52,10 +53,22 @@ class Sysfs:
         self.zones[folder] = watts
 
     def advance(self, seconds):
-        for folder, watts in list(self.zones.items()):
-            self._uj[folder] = (self._uj[folder] + 1e6 * watts * seconds) % RANGE_UJ
-            if (self.powercap / folder).exists():
+        with self._lock:
+            for folder, watts in self.zones.items():
+                self._uj[folder] = (self._uj[folder] + 1e6 * watts * seconds) % RANGE_UJ
                 put(self.powercap / folder / "energy_uj", int(self._uj[folder]))
+
+    def remove(self, folder):
+        """Take a zone away, as when a module of the kernel is unloaded."""
+        with self._lock:
+            del self.zones[folder]
+            shutil.rmtree(self.powercap / folder)
+
+    def spoil(self, folder):
+        """Let a zone's counter show nothing from now on."""
+        with self._lock:
+            del self.zones[folder]
+            put(self.powercap / folder / "energy_uj", "")
 
     @contextmanager
     def running(self, step_s=0.002):
