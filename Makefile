@@ -69,7 +69,7 @@ docs: build/docs/.ready
 build/docs/.ready: pyproject.toml
 	$(PYTHON) -m venv build/docs
 	build/docs/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > build/docs/requirements.txt
-	build/docs/bin/python -m pip install --quiet --requirement build/docs/requirements.txt
+	build/docs/bin/python -m pip install --quiet --no-compile --requirement build/docs/requirements.txt
 	touch $@
 
 # What a release holds: the source, and the wheel that is built from it.
@@ -91,11 +91,12 @@ try-wheel: dist
 try-extras: dist
 	$(PYTHON) tests/try_extras.py dist/*.whl
 
-# torch comes in through constraints.txt, so that one known version is installed.
+# torch comes in through constraints.txt, so that one known version is installed. Bytecode is written for what is imported alone:
+# all of it takes 45 s.
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/jouletrace/tracer/native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,report,openvino,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[torch,report,openvino,dev]'
 	touch $(READY)
 
 clean:

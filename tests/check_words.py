@@ -18,6 +18,7 @@ import tokenize
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +69,11 @@ def markdown_prose(text: str) -> list[str]:
     return text.splitlines()
 
 
+@lru_cache(1)  # of a file names are taken after its prose
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    return list(tokenize.generate_tokens(io.StringIO(text).readline))
+
+
 def python_prose(text: str, tests: bool = False) -> list[str]:
     """Its lines, with docstrings, comments and strings of several words alone.
 
@@ -77,7 +83,7 @@ def python_prose(text: str, tests: bool = False) -> list[str]:
     """
     lines = [""] * (text.count("\n") + 2)
     documents = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in _tokens(text):
         if token.type == tokenize.COMMENT:
             lines[token.start[0] - 1] += f" {token.string}"
     for node in ast.walk(ast.parse(text)):
@@ -100,7 +106,7 @@ def python_prose(text: str, tests: bool = False) -> list[str]:
 def python_names(text: str) -> list[str]:
     """Its lines, with the words of identifiers alone: ``_most_w`` is "most w"."""
     lines = [""] * (text.count("\n") + 2)
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in _tokens(text):
         if token.type == tokenize.NAME:
             lines[token.start[0] - 1] += " " + token.string.replace("_", " ")
     return lines
@@ -118,6 +124,8 @@ def hits(path: Path, words: list[Word]) -> Iterator[tuple[int, str, str]]:
 
 
 def _hits_in(lines: list[str], words: list[Word]) -> Iterator[tuple[int, str, str]]:
+    whole = "\n".join(lines)
+    words = [word for word in words if word.pattern.search(whole)]  # of 300 words few are in a file at all
     for number, line in enumerate(lines, 1):
         for word in words if line.strip() else ():
             allowed = [match.span() for match in word.allowed.finditer(line)] if word.allowed else []

@@ -8,15 +8,19 @@ python tests/without_wings.py --each                # the same, where modules ar
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+import traceback
+from collections.abc import Collection
+from contextlib import redirect_stdout
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
+from pkgutil import walk_packages
 
 ROOT = Path(__file__).parents[1]
 NATIVE = Path("src/jouletrace/tracer/native.so")
@@ -25,23 +29,11 @@ COPIES = ROOT / "build" / "without"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from shipped import LATER, WINGS  # noqa: E402
 
-IMPORTED = """
-import sys
-from contextlib import redirect_stdout
-from importlib import import_module
-from io import StringIO
-from pkgutil import walk_packages
+HEAVY = ("numpy", "pyarrow", "scipy", "pandas", "torch", "transformers")
+"""Libraries that modules import: processes that are forked after them import the package alone."""
 
-import jouletrace
-from jouletrace.cli.main import run
-
-OTHERS = ("jouletrace.__main__", "jouletrace.tracer.native", "jouletrace.tracer.hooks")  # loaded otherwise
-for module in walk_packages(jouletrace.__path__, "jouletrace."):
-    if module.name not in OTHERS:
-        import_module(module.name)
-with redirect_stdout(StringIO()):
-    sys.exit(run(["--help"]))
-"""
+OTHERS = ("jouletrace.__main__", "jouletrace.tracer.native", "jouletrace.tracer.hooks")
+"""Modules that are loaded otherwise."""
 
 
 def needed_by(name: str) -> set[str]:
@@ -85,15 +77,39 @@ def link_without(names: Collection[str], to: Path) -> None:
                 (package / home / path.name).symlink_to(path)
 
 
-def run_without(names: Collection[str], command: list[str], put: Callable[..., None] = copy_without) -> int:
-    """Run Python where ``put`` puts what there is without wings; prints which, and returns the exit code."""
-    kept = nullcontext(str(COPIES / "-".join(sorted(names))))
-    with kept if put is copy_without else tempfile.TemporaryDirectory(prefix="core") as folder:
-        put(names, Path(folder))
-        paths = {"PYTHONPATH": f"{folder}/src", "PYTHONDONTWRITEBYTECODE": ""}
-        if "joules" in names:  # the installed entry point names a module that isn't there
-            paths["PYTEST_ADDOPTS"] = "-p no:joules"
-        code = subprocess.run([sys.executable, *command], cwd=folder, env=os.environ | paths, check=False).returncode
+def run_without(names: Collection[str], command: list[str]) -> int:
+    """Run Python in a copy without wings; returns the exit code."""
+    folder = COPIES / "-".join(sorted(names))
+    copy_without(names, folder)
+    paths = {"PYTHONPATH": f"{folder}/src", "PYTHONDONTWRITEBYTECODE": ""}
+    if "joules" in names:  # the installed entry point names a module that isn't there
+        paths["PYTEST_ADDOPTS"] = "-p no:joules"
+    code = subprocess.run([sys.executable, *command], cwd=folder, env=os.environ | paths, check=False).returncode
+    return said(names, code)
+
+
+def import_without(names: Collection[str]) -> int:
+    """Import all modules and print the help where wings aren't, in this process; returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="core") as folder, redirect_stdout(io.StringIO()):
+        link_without(names, Path(folder))
+        for module in [module for module in sys.modules if module.partition(".")[0] == "jouletrace"]:
+            del sys.modules[module]
+        sys.path.insert(0, f"{folder}/src")
+        package = import_module("jouletrace")
+        assert package.__path__ == [f"{folder}/src/jouletrace"]
+        try:
+            for module in walk_packages(package.__path__, "jouletrace."):
+                if module.name not in OTHERS:
+                    import_module(module.name)
+            code = import_module("jouletrace.cli.main").run(["--help"])
+        except ImportError:
+            traceback.print_exc()
+            code = 1
+    return said(names, code)
+
+
+def said(names: Collection[str], code: int) -> int:
+    """Print how it went; returns the exit code."""
     print(f"== without {', '.join(sorted(names)) or 'no wing'}: {'failed' if code else 'passed'}", flush=True)
     return code
 
@@ -108,8 +124,11 @@ def main(typed: list[str]) -> int:
     rests = [set(WINGS) - set(LATER) - needed_by(name) for name in WINGS if name not in LATER]
     if options:
         return max(run_without(rest, tests) for rest in rests)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return max(pool.map(lambda rest: run_without(rest, ["-c", IMPORTED], link_without), rests))
+    sys.dont_write_bytecode = False
+    for library in HEAVY:
+        import_module(library)
+    with get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
+        return max(pool.map(import_without, rests, chunksize=1))
 
 
 if __name__ == "__main__":
