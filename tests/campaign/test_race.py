@@ -62,9 +62,9 @@ def batches(n):
 
 @pytest.mark.thorough
 def test_choice_and_promise_on_simulated_spaces(tune_sim):
-    rows = [tune_sim.trial(3, i) for i in range(100)]
-    assert sum(row["near"] for row in rows) >= 92
-    assert sum(row["promise"] for row in rows) >= 92
+    rows = [tune_sim.trial(3, i) for i in range(50)]
+    assert sum(row["near"] for row in rows) >= 46
+    assert sum(row["promise"] for row in rows) >= 46
     large = [row for row in rows if row["settings"] != "12 to 29"]
     assert sum(row["cost"] for row in large) <= sum(row["grid"] for row in large) / 3
 

@@ -94,7 +94,10 @@ def test_every_division_comes_to_the_same_sum(by):
 
 @pytest.mark.parametrize(
     "name",
-    ["jax_train", *(pytest.param(one, marks=pytest.mark.slow) for one in ("encoder", "lora_accum", "mamba_infer"))],
+    [
+        "gnn_train",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("jax_train", "encoder", "lora_accum", "mamba_infer")),
+    ],
 )
 def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, tmp_path, name):
     """Be what is left one path or many; no row is null where the powers are known."""
