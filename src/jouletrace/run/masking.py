@@ -13,7 +13,7 @@ from jouletrace.known_secrets import MASK, NAME, PREFIX, TOKEN, WORD, hidden, kn
 from jouletrace.run import tables
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.metrics import METRICS
-from jouletrace.run.model import Run
+from jouletrace.run.model import Held, Run
 
 _NO_NUMBER = r"(?!-?\d{1,7}(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.+/=-]))"
 _VALUE = r"(?!\*\*\*)(?:'[^']*'|\"[^\"]*\"|(?!//)[^\s'\"]+)"
@@ -81,13 +81,22 @@ def _key(name: Any) -> Any:
 
 def mask(run: Run) -> Run:
     """The same Run, of which nothing is secret any more: what is shown, saved and exported follows from it."""
+    for name in tables.TABLES:
+        run.put(name, masked_held(run.held(name)))
     for entry in fields(run):
+        if entry.name in tables.TABLES or not entry.init:
+            continue
         value = getattr(run, entry.name)
-        if entry.name in tables.TABLES:
-            setattr(run, entry.name, masked_table(value))
-        elif entry.init and (hidden_value := masked_all(value)) != value:
+        if (hidden_value := masked_all(value)) != value:
             setattr(run, entry.name, hidden_value)
     return run
+
+
+def masked_held(held: Held) -> Held:
+    """The table, or the file of one, without the secrets that are known; the same object if there are none in it."""
+    if isinstance(held, pa.Table):
+        return masked_table(held)
+    return masked_table(held.table) if any(hidden(text) != text for text in held.texts()) else held
 
 
 def masked_table(table: pa.Table) -> pa.Table:

@@ -64,7 +64,7 @@ def mend(run: Run) -> Run:
             _put(run, name, values.get(name, getattr(usual, name)))
         for fact in wrong:
             run.warn("facts_left_out", f"{fact}; it was left out", fact.name)
-    for name in [name for name in tables.TABLES if len(run.table(name))]:
+    for name in [name for name in tables.TABLES if isinstance(held := run.held(name), pa.Table) and len(held)]:
         _leave_out_uncastable(run, name)
         table = tables.conform(run.table(name), name)
         sound = sound_rows(table, name)
