@@ -35,13 +35,15 @@ def gather(run: Run, spool: Path, into: Path) -> None:
         BadInputError: If a file of the spool is too large, or doesn't hold its table.
         OSError: If the files can't be written; nothing of them is left.
     """
+
+    def rows(name: str) -> Iterator[pa.Table]:
+        return sound_parts(run, pieces(spool, name), name, str(spool.parent))
+
     if not all(any(spool.glob(pattern)) for pattern in ("samples.[0-9]*", "recent.*")):
-        run.samples = tables.concat(
-            (*sound_pieces(run, spool, "recent"), *sound_pieces(run, spool, "samples")), "samples"
-        )
+        run.samples = tables.concat((*rows("recent"), *rows("samples")), "samples")
         return
     with TemporaryDirectory(dir=into, ignore_cleanup_errors=True) as folder:
-        parts = {name: _Split(sound_pieces(run, spool, name), name, Path(folder)) for name in READINGS}
+        parts = {name: _Split(rows(name), name, Path(folder)) for name in READINGS}
         paths = {name: Path(folder) / f"{name}.parquet" for name in READINGS}
         _put_together(parts, paths, simulated=run.simulated)
         for name, path in paths.items():
@@ -49,15 +51,15 @@ def gather(run: Run, spool: Path, into: Path) -> None:
                 run.put(name, ChannelFile.of(file, name, str(path)) or tables.empty(name))
 
 
-def sound_pieces(run: Run, spool: Path, name: str) -> Iterator[pa.Table]:
-    """The rows of a table in pieces, without those that are damaged, which a warning counts."""
+def sound_parts(run: Run, parts: Iterable[pa.Table], name: str, where: str) -> Iterator[pa.Table]:
+    """Parts of a table of a spool without the rows that are damaged, which a warning counts."""
     lost = 0
-    for piece in pieces(spool, name):
-        whole = sound_rows(piece, name)
-        lost += len(piece) - len(whole)
+    for part in parts:
+        whole = sound_rows(part, name)
+        lost += len(part) - len(whole)
         yield whole
     if lost:
-        run.warn("rows_left_out", f"{lost} rows of {name} were damaged and were left out", str(spool.parent))
+        run.warn("rows_left_out", f"{lost} rows of {name} were damaged and were left out", where)
 
 
 class _Split:

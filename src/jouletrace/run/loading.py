@@ -15,7 +15,7 @@ from jouletrace.run import sound, tables
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.division import divisions_of
 from jouletrace.run.files import RUN_JSON, chunks
-from jouletrace.run.gathered import READINGS, gather, sound_pieces
+from jouletrace.run.gathered import READINGS, gather, sound_parts
 from jouletrace.run.header import Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import mask
@@ -23,7 +23,7 @@ from jouletrace.run.model import Held, Run
 from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, of_csv, run_files
 from jouletrace.run.scratch import Scratch
-from jouletrace.run.spool import SPOOL
+from jouletrace.run.spool import SPOOL, read_spool
 
 REPEATS = "repeats"
 """Folder beside a Run of several processes that holds the Run of each process."""
@@ -134,7 +134,8 @@ def _assemble(files: RunFiles, source: Path) -> Run:
         elif run.complete and (name not in tables.OPTIONAL or file_name in checksums):
             raise BadInputError(f"{source}/{file_name} is missing")
         elif source.is_dir() and name not in READINGS:
-            run.put(name, tables.concat(sound_pieces(run, source / SPOOL, name), name))
+            recorded = read_spool(source / SPOOL, name)
+            run.put(name, tables.concat(sound_parts(run, [recorded], name, str(source)), name))
     for of_table, check in (("activity.parquet is damaged: ", sound.check_kernels), ("", divisions_of)):
         try:
             check(run)
