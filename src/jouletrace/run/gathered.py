@@ -107,7 +107,8 @@ def _put_together(split: Mapping[str, _Split], paths: Mapping[str, Path], *, sim
     thinned_ns = max(reached.values(), default=0)
     with ExitStack() as stack:
         writers = {
-            name: stack.enter_context(tables.writer(path, name, simulated=simulated)) for name, path in paths.items()
+            name: stack.enter_context(tables.writer(path, name, simulated=simulated, by_channel=True))
+            for name, path in paths.items()
         }
         for named in sorted({named for rows in split.values() for named in rows.newest_ns}):
             there = {name: rows.columns(named) for name, rows in split.items()}
