@@ -10,7 +10,7 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import refresh
-from jouletrace.run import ChannelInfo, DeviceInfo, Run, SpoolWriter, load, save, spool, tables, verify
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, SpoolWriter, load, save, sound, spool, tables, verify
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.gathered import READINGS, gather
 from jouletrace.run.masking import mask
@@ -174,7 +174,7 @@ def test_a_row_beyond_all_times_is_refused_when_it_is_read(long_run, tmp_path):
     with path.open("wb") as file, tables.writer(file, "samples", simulated=False) as writer:
         writer.write_table(table, row_group_size=len(table) // 2)
     with path.open("rb") as file:
-        long_run.put("samples", ChannelFile.of(file, "samples", "mine/samples.parquet"))
+        long_run.put("samples", ChannelFile.of(file, "samples", "mine/samples.parquet", sound.check))
     assert len(long_run.series("GPU-a", "power_w")[0]) == len(table) // 2
     with pytest.raises(BadInputError, match=r"^mine/samples.parquet is damaged: row 659: time_ns is no time$"):
         long_run.series("GPU-a", "sm_active")

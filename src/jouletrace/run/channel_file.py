@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from threading import Lock
 from typing import IO, BinaryIO, Self
@@ -21,17 +21,27 @@ from jouletrace.run import tables
 from jouletrace.run.files import chunks
 from jouletrace.run.limits import Allowance, metadata_of
 
+Check = Callable[[pa.Table, str], None]
+
 
 class ChannelFile:
     """A Parquet file of which each row group holds one channel of one device; it stays open.
 
+    Args:
+        file: The file.
+        name: Name of the table.
+        where: What messages call the file.
+        check: Refuses rows that violate an invariant, by a ``ValueError`` with one line.
+        groups: Numbers of row groups by device and channel.
+
     Attributes:
-        name: Of the table.
         size: Bytes of the file.
         devices: Those that have rows.
     """
 
-    def __init__(self, file: BinaryIO, name: str, where: str, groups: Mapping[str, Mapping[str, list[int]]]) -> None:
+    def __init__(
+        self, file: BinaryIO, name: str, where: str, check: Check, groups: Mapping[str, Mapping[str, list[int]]]
+    ) -> None:
         if isinstance(file, io.BytesIO):
             self._file: BinaryIO = file
         else:
@@ -39,13 +49,14 @@ class ChannelFile:
             weakref.finalize(self, os.close, handle)
             self._file = open(handle, "rb", closefd=False)  # noqa: SIM115
         self.name, self.size, self._where, self._groups = name, file.seek(0, os.SEEK_END), where, groups
+        self._check = check
         self._rows: int = metadata_of(file).num_rows
         self._lock = Lock()  # readers have one position
         self.devices = list(groups)
 
     @classmethod
-    def of(cls, file: BinaryIO, name: str, where: str) -> Self | None:
-        """The table ``name`` in a file, which messages call ``where``; None if its row groups aren't of one channel.
+    def of(cls, file: BinaryIO, name: str, where: str, check: Check) -> Self | None:
+        """The table in a file, with arguments of the class; None if a row group isn't of one channel.
 
         Raises:
             ValueError: If it is no Parquet file.
@@ -61,7 +72,7 @@ class ChannelFile:
                 return None
             device, channel = (text.min for text in texts)
             groups.setdefault(device, {}).setdefault(channel, []).append(number)
-        return cls(file, name, where, groups)
+        return cls(file, name, where, check, groups)
 
     def __len__(self) -> int:
         return self._rows
@@ -103,8 +114,9 @@ class ChannelFile:
 
     def chunks(self) -> Iterator[bytes]:
         """The file, in pieces."""
-        self._file.seek(0)
-        return chunks(self._file)
+        with self._lock:
+            self._file.seek(0)
+            yield from chunks(self._file)
 
     def write_to(self, file: IO[bytes]) -> None:
         """Copy the file."""
@@ -112,12 +124,10 @@ class ChannelFile:
             file.write(chunk)
 
     def _read(self, groups: list[int] | None) -> pa.Table:
-        from jouletrace.run import sound  # which knows a Run, and so this
-
         with self._lock:
             try:
                 table = tables.read(self._file, self.name, Allowance(self.size), groups)
-                sound.check(table, self.name)
+                self._check(table, self.name)
             except ValueError as error:
                 raise BadInputError(f"{self._where} is damaged: {error}") from None
         return table

@@ -161,7 +161,7 @@ def _held(files: RunFiles, name: str, where: str, doubts: Doubts, allowance: All
         is_saved = doubts.look_at(file_name, file)
         try:
             if is_saved and name in READINGS and "recent.parquet" in files.names():
-                in_file = ChannelFile.of(file, name, where)
+                in_file = ChannelFile.of(file, name, where, sound.check)
                 if in_file is not None:
                     return in_file
             return checked_table(file, name, allowance)
