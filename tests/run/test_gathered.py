@@ -14,6 +14,7 @@ from jouletrace.run import ChannelInfo, DeviceInfo, Run, SpoolWriter, load, save
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.gathered import READINGS, gather
 from jouletrace.run.masking import mask
+from jouletrace.run.model import held, put
 from jouletrace.run.seconds import NS
 from make_runs import START
 
@@ -64,7 +65,7 @@ def long_run(tmp_path):
 
 
 def in_files(run):
-    return [name for name in READINGS if isinstance(run.held(name), ChannelFile)]
+    return [name for name in READINGS if isinstance(held(run, name), ChannelFile)]
 
 
 @pytest.mark.parametrize("piece_rows", [1, 1000, spool._PIECE_ROWS])
@@ -79,7 +80,7 @@ def test_each_channel_has_all_of_its_rows_in_order(tmp_path, monkeypatch, piece_
         assert there[: len(values)].tolist() == values.tolist()
         last = np.arange(5.0 * MINUTE).reshape(-1, 5)  # a mean of power is that of its five readings
         assert there[len(values) :][-1] == (last[-1, -1] if channel == "energy_counter_j" else last[-1].mean())
-    assert len(run.held("recent")) == len(means) * 5 * MINUTE
+    assert len(held(run, "recent")) == len(means) * 5 * MINUTE
     rows = run.extremes.filter(pa.compute.equal(run.extremes["channel"], "power_w"))
     assert rows["low"].to_pylist()[: 3 * MINUTE] == (means[DEVICES[0], "power_w"] - 1).tolist()
     assert not list((tmp_path / "spool").glob("*/"))  # files that were made on the way are gone
@@ -102,9 +103,9 @@ def test_memory_does_not_grow_with_what_is_put_together(tmp_path, monkeypatch):
         finally:
             tracemalloc.stop()
             pa.set_memory_pool(before)
-    held = 24 * (len(run.held("samples")) + len(run.held("extremes")) + len(run.held("recent")))
-    assert peaks[1] < held / 4
-    assert peaks[1] - peaks[0] < held / 40
+    whole = 24 * (len(held(run, "samples")) + len(held(run, "extremes")) + len(held(run, "recent")))
+    assert peaks[1] < whole / 4
+    assert peaks[1] - peaks[0] < whole / 40
 
 
 @pytest.mark.parametrize("name", ["run", "run.zip"])
@@ -145,7 +146,7 @@ def test_a_copy_is_saved_byte_by_byte_and_stays_when_the_first_is_gone(long_run,
 def test_rows_in_any_other_order_are_read_as_a_whole(long_run, tmp_path):
     for name in READINGS:
         table = long_run.table(name).sort_by("time_ns")  # as in files of earlier versions
-        long_run.put(name, table)
+        put(long_run, name, table)
     save(long_run, tmp_path / "run")
     again = load(tmp_path / "run")
     assert in_files(again) == []
@@ -168,13 +169,13 @@ def test_a_damaged_file_is_refused_as_it_is_opened(long_run, tmp_path, name):
 
 
 def test_a_row_beyond_all_times_is_refused_when_it_is_read(long_run, tmp_path):
-    table = pa.concat_tables(long_run.held("samples").rows("GPU-a", channel) for channel in ("power_w", "sm_active"))
+    table = pa.concat_tables(held(long_run, "samples").rows("GPU-a", channel) for channel in ("power_w", "sm_active"))
     table = tables.changed(table, "time_ns", np.append(table["time_ns"].to_numpy()[:-1], 2**63 - 1))
     path = tmp_path / "samples.parquet"
     with path.open("wb") as file, tables.writer(file, "samples", simulated=False) as writer:
         writer.write_table(table, row_group_size=len(table) // 2)
     with path.open("rb") as file:
-        long_run.put("samples", ChannelFile.of(file, "samples", "mine/samples.parquet", sound.check))
+        put(long_run, "samples", ChannelFile.of(file, "samples", "mine/samples.parquet", sound.check))
     assert len(long_run.series("GPU-a", "power_w")[0]) == len(table) // 2
     with pytest.raises(BadInputError, match=r"^mine/samples.parquet is damaged: row 659: time_ns is no time$"):
         long_run.series("GPU-a", "sm_active")

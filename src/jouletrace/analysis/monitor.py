@@ -21,6 +21,7 @@ from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
+from jouletrace.run.model import held
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.power_record import printed_step, rated_w, spliced
@@ -210,7 +211,7 @@ def watched(run: Run, device: str, record: Readings, response: Response) -> tupl
     """
     delay_ns = int((response.delay_s + response.middle_s) * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
-    if len(run.held("recent")):  # means of seconds leave out nothing
+    if len(held(run, "recent")):  # means of seconds leave out nothing
         start, end = shown_ns(record, response).tolist()
     recorded = _recorded(run, device)
     if recorded is None:  # cut off before its end: all that there is

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from jouletrace.run import tables
 from jouletrace.run.channel_file import ChannelFile
-from jouletrace.run.model import Run
+from jouletrace.run.model import Run, put
 from jouletrace.run.seconds import NS, Columns, of_channel, rows_of
 from jouletrace.run.sound import check, sound_rows
 from jouletrace.run.spool import pieces
@@ -48,7 +48,7 @@ def gather(run: Run, spool: Path, into: Path) -> None:
         _put_together(parts, paths, simulated=run.simulated)
         for name, path in paths.items():
             with path.open("rb") as file:
-                run.put(name, ChannelFile.of(file, name, f"{spool}/{name}", check) or tables.empty(name))
+                put(run, name, ChannelFile.of(file, name, f"{spool}/{name}", check) or tables.empty(name))
 
 
 def sound_parts(run: Run, parts: Iterable[pa.Table], name: str, where: str) -> Iterator[pa.Table]:

@@ -19,7 +19,7 @@ from jouletrace.run.gathered import READINGS, gather, sound_parts
 from jouletrace.run.header import Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import mask
-from jouletrace.run.model import Held, Run
+from jouletrace.run.model import Held, Run, put
 from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, of_csv, run_files
 from jouletrace.run.scratch import Scratch
@@ -130,12 +130,12 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     for name in tables.TABLES:
         file_name = f"{name}.parquet"
         if file_name in there:
-            run.put(name, _held(files, name, f"{source}/{file_name}", doubts, allowance))
+            put(run, name, _held(files, name, f"{source}/{file_name}", doubts, allowance))
         elif run.complete and (name not in tables.OPTIONAL or file_name in checksums):
             raise BadInputError(f"{source}/{file_name} is missing")
         elif source.is_dir() and name not in READINGS:
             recorded = read_spool(source / SPOOL, name)
-            run.put(name, tables.concat(sound_parts(run, [recorded], name, str(source)), name))
+            put(run, name, tables.concat(sound_parts(run, [recorded], name, str(source)), name))
     for of_table, check in (("activity.parquet is damaged: ", sound.check_kernels), ("", divisions_of)):
         try:
             check(run)

@@ -13,7 +13,7 @@ from jouletrace.known_secrets import MASK, NAME, PREFIX, TOKEN, WORD, hidden, kn
 from jouletrace.run import tables
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.metrics import METRICS
-from jouletrace.run.model import Held, Run
+from jouletrace.run.model import Held, Run, held, put
 
 _NO_NUMBER = r"(?!-?\d{1,7}(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.+/=-]))"
 _VALUE = r"(?!\*\*\*)(?:'[^']*'|\"[^\"]*\"|(?!//)[^\s'\"]+)"
@@ -82,7 +82,7 @@ def _key(name: Any) -> Any:
 def mask(run: Run) -> Run:
     """The same Run, of which nothing is secret any more: what is shown, saved and exported follows from it."""
     for name in tables.TABLES:
-        run.put(name, masked_held(run.held(name)))
+        put(run, name, masked_held(held(run, name)))
     for entry in fields(run):
         if entry.name in tables.TABLES or not entry.init:
             continue
@@ -92,11 +92,11 @@ def mask(run: Run) -> Run:
     return run
 
 
-def masked_held(held: Held) -> Held:
+def masked_held(there: Held) -> Held:
     """The table, or the file of one, without the secrets that are known; the same object if there are none in it."""
-    if isinstance(held, pa.Table):
-        return masked_table(held)
-    return masked_table(held.table) if any(hidden(text) != text for text in held.texts()) else held
+    if isinstance(there, pa.Table):
+        return masked_table(there)
+    return masked_table(there.table) if any(hidden(text) != text for text in there.texts()) else there
 
 
 def masked_table(table: pa.Table) -> pa.Table:

@@ -111,7 +111,7 @@ class Run(Shown):
     def __repr__(self) -> str:
         """A summary in one line; ``print`` shows the figures."""
         name = self.workload.get("name") or self.command
-        rows = ", ".join(f"{len(self.held(table))} {table}" for table in ("units", "windows", "samples", "results"))
+        rows = ", ".join(f"{len(held(self, table))} {table}" for table in ("units", "windows", "samples", "results"))
         state = "" if self.complete else ", incomplete"
         shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(name))
         return f"Run({self.kind} {shown}, {rows}{state})"
@@ -131,27 +131,8 @@ class Run(Shown):
         Raises:
             BadInputError: If there is none of that name.
         """
-        held = self.held(name)
-        return held.table if isinstance(held, ChannelFile) else held
-
-    def held(self, name: str) -> Held:
-        """The same, or its file where the rows are still there; both have a length.
-
-        Raises:
-            BadInputError: If there is none of that name.
-        """
-        if name not in tables.TABLES:
-            raise unknown("table", name, tables.TABLES)
-        held: Held = self.__dict__[name] if name in self.__dict__ else self._files[name]
-        return held
-
-    def put(self, name: str, held: Held) -> None:
-        """Give it a table, or the file of one."""
-        if isinstance(held, ChannelFile):
-            self._files[name] = held
-            self.__dict__.pop(name, None)
-        else:
-            setattr(self, name, held)
+        there = held(self, name)
+        return there.table if isinstance(there, ChannelFile) else there
 
     def to_pandas(self, name: str = "results") -> Any:
         """A table as a pandas DataFrame.
@@ -166,7 +147,7 @@ class Run(Shown):
         """The description of a channel as ``samples`` holds it, or None if the Run doesn't have it."""
         for channel in self.channels:
             if channel.device == device and channel.name == name:
-                return channel.of_seconds() if len(self.held("recent")) else channel
+                return channel.of_seconds() if len(held(self, "recent")) else channel
         return None
 
     def series(self, device: str, channel: str) -> tuple[Any, Any]:
@@ -177,7 +158,7 @@ class Run(Shown):
         Raises:
             BadInputError: If neither this Run nor ``run.channels`` has such a channel, or the Run no such device.
         """
-        index = self.index
+        index = index_of(self)
         stamps, values = index.series(device, channel)
         if not len(stamps):
             devices = [
@@ -192,14 +173,9 @@ class Run(Shown):
                 raise unknown(f"channel of {device}", channel, channels)
         return stamps, values
 
-    @property
-    def index(self) -> SampleIndex | ChannelFile:
-        """The rows of ``samples`` by device and channel."""
-        return self.remember("samples", "index", lambda held: SampleIndex(held) if isinstance(held, pa.Table) else held)
-
-    def remember(self, name: str, key: Hashable, compute: Callable[[Any], T]) -> T:
+    def remember(self, name: str, key: Hashable, compute: Callable[[pa.Table], T]) -> T:
         """The result of ``compute`` on a table, or its file, cached until another of that name replaces it."""
-        table = self.held(name)  # another thread may put a newer one there
+        table = held(self, name)  # another thread may put a newer one there
         kept = self._kept.get(name)
         if kept is None or kept[0] is not table:
             kept = self._kept[name] = table, {}
@@ -265,6 +241,34 @@ class Run(Shown):
             BadInputError: If the path exists already or can't be written.
         """
         return str(higher.save(self, path, overwrite=overwrite))
+
+
+def held(run: Run, name: str) -> Held:
+    """One of the tables by name, or its file where the rows are still there; both have a length.
+
+    Raises:
+        BadInputError: If there is none of that name.
+    """
+    if name not in tables.TABLES:
+        raise unknown("table", name, tables.TABLES)
+    there: Held = run.__dict__[name] if name in run.__dict__ else run._files[name]
+    return there
+
+
+def put(run: Run, name: str, held: Held) -> None:
+    """Give a Run a table, or the file of one."""
+    if isinstance(held, ChannelFile):
+        run._files[name] = held
+        run.__dict__.pop(name, None)
+    else:
+        setattr(run, name, held)
+
+
+def index_of(run: Run) -> SampleIndex | ChannelFile:
+    """The rows of ``samples`` by device and channel."""
+    return run.remember(
+        "samples", "index", lambda there: there if isinstance(there, ChannelFile) else SampleIndex(there)
+    )
 
 
 def derived(run: Run, **changes: Any) -> Run:

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import tables
-from jouletrace.run.channel_file import ChannelFile
-from jouletrace.run.model import Run, derived
+from jouletrace.run.model import Held, Run, derived, held, put
 
 NS = 1_000_000_000
 
@@ -100,9 +99,9 @@ def _seconds(time_ns: Ints, value: Floats, since: int, until: int, channel: str)
 def last_hour(run: Run) -> Run | None:
     """The Run with the readings of its last hour for ``samples``; None if these are there already."""
 
-    def computed(held: pa.Table | ChannelFile) -> Run:
+    def computed(there: Held) -> Run:
         hour = derived(run, recent=tables.empty("recent"), extremes=tables.empty("extremes"))
-        hour.put("samples", held)
+        put(hour, "samples", there)
         return hour
 
-    return run.remember("recent", "run", computed) if len(run.held("recent")) else None
+    return run.remember("recent", "run", computed) if len(held(run, "recent")) else None

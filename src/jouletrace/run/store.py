@@ -25,7 +25,7 @@ from jouletrace.run.header import Checksums, checksum, decode, encode
 from jouletrace.run.limits import Allowance
 from jouletrace.run.loading import checked_table, load_header, read_header
 from jouletrace.run.masking import masked, masked_held
-from jouletrace.run.model import Run, derived
+from jouletrace.run.model import Run, derived, held
 from jouletrace.run.places import EXISTS, OVERWRITE, TAKEN, file_mode, first_folder, take, write_first, written
 from jouletrace.run.reading import FILES, run_files
 from jouletrace.run.spool import SPOOL
@@ -108,15 +108,17 @@ def _files(run: Run, target: Path) -> dict[str, Content]:
     packed = 0
     refresh()
     for name in tables.TABLES:
-        held, file_name = masked_held(run.held(name)), f"{name}.parquet"
-        if name in tables.OPTIONAL and not len(held):
-            continue
-        if isinstance(held, ChannelFile):
-            files[file_name], checksums[file_name], packed = held.write_to, checksum(held.chunks()), packed + held.size
+        there, file_name = held(run, name), f"{name}.parquet"
+        if name in tables.OPTIONAL and not len(there):
             continue
         sink = io.BytesIO()
         try:
-            tables.write(held, name, sink, simulated=run.simulated)
+            there = masked_held(there)
+            if isinstance(there, ChannelFile):
+                files[file_name], checksums[file_name] = there.write_to, checksum(there.chunks())
+                packed += there.size
+                continue
+            tables.write(there, name, sink, simulated=run.simulated)
         except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise BadInputError(f"{where}'s {file_name} can't be made: {_one_line(error)}") from None
         files[file_name] = in_memory[name] = data = sink.getvalue()

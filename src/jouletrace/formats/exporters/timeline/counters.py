@@ -17,7 +17,7 @@ from jouletrace.formats.exporters.timeline.tracks import DrawnSpans, TrackGroup
 from jouletrace.run import Run, tables
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.run.model import SampleIndex
+from jouletrace.run.model import SampleIndex, index_of
 from jouletrace.sensor.power_record import cumulative_energy
 
 _NAMES = {
@@ -59,7 +59,7 @@ class CounterTrack(NamedTuple):
 
 def counters_of(run: Run, spans: DrawnSpans, processes: dict[str | None, TrackGroup]) -> Iterator[CounterTrack]:
     """All counters of a Run, process by process: power and energy first."""
-    readings = run.index
+    readings = index_of(run)
     kernels = list(_while_kernels_ran(run, spans, processes))
     for process in processes.values():
         channels = readings.channels(process.device)
