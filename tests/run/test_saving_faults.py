@@ -3,17 +3,16 @@
 import errno
 import os
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.run import Run, load, save
+from jouletrace.run import Run, files, load, save
 from make_runs import monitor_run
 
 RUN = monitor_run()
 CALLS = ("open", "close", "stat", "lstat", "mkdir", "rmdir", "link", "unlink", "replace", "rename", "fsync")
-"""Functions of ``os`` by which files are written; the write itself is ``Path.write_bytes``."""
+"""Functions of ``os`` by which files are written; the write itself is ``files.put``."""
 
 FAULTS = {
     "full": lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
@@ -29,7 +28,7 @@ class Fault:
         self.calls, self.at, self.after, self.error = 0, -1, False, KeyboardInterrupt
         for name in CALLS:
             monkeypatch.setattr(os, name, self.watched(getattr(os, name)))
-        monkeypatch.setattr(Path, "write_bytes", self.watched(Path.write_bytes))
+        monkeypatch.setattr(files, "put", self.watched(files.put))
 
     def watched(self, function):
         def call(*args, **options):

@@ -243,10 +243,10 @@ def test_an_interrupted_run_keeps_its_own_words(tmp_path):
 
 
 def test_nothing_half_written_is_left_when_the_disk_refuses(tmp_path, monkeypatch):
-    def refuse(self, data):
+    def refuse(data, file):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", refuse)
+    monkeypatch.setattr("jouletrace.run.files.put", refuse)
     with pytest.raises(BadInputError, match="No space left"):
         save(Run(), tmp_path / "run.zip")
     with pytest.raises(BadInputError, match="No space left"):

@@ -44,7 +44,7 @@ run = load(place / "kept")
 if sys.argv[2] == "csv":
     writer.write_csv = hang
 else:
-    Path.write_bytes = hang
+    files.put = hang
 exporters.export(run, sys.argv[2], place / "out")
 """
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
 from jouletrace.analysis.beside import add_host
@@ -46,10 +44,7 @@ so many printed steps; not in steps of 0.1 W or more if the GPU is at rest (docs
 
 def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and what kernels draw in a Run again from its raw tables; returns the same Run."""
-    draft = analysed(run)
-    for column in fields(Run):
-        if column.init:
-            setattr(run, column.name, getattr(draft, column.name))
+    vars(run).update(vars(analysed(run)))  # tables that are in files stay there
     return run
 
 

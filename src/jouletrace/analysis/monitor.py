@@ -21,6 +21,7 @@ from jouletrace.run import DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.figures import Figures
+from jouletrace.run.model import held
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.power_record import printed_step, rated_w, spliced
@@ -210,7 +211,7 @@ def watched(run: Run, device: str, record: Readings, response: Response) -> tupl
     """
     delay_ns = int((response.delay_s + response.middle_s) * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
-    if len(run.recent):  # means of seconds leave out nothing
+    if len(held(run, "recent")):  # means of seconds leave out nothing
         start, end = shown_ns(record, response).tolist()
     recorded = _recorded(run, device)
     if recorded is None:  # cut off before its end: all that there is
@@ -230,15 +231,17 @@ def _warn_of_ends(run: Run, device: str, record: Readings, watched_ns: int) -> N
 
     Where rows at its start or end have other readings of the device and no power, these are in none either.
     """
+    if run.kind != "import":
+        return
     stamps, _ = run.series(device, POWER)
     logged_ns = int(np.ptp(stamps))
     every = run.samples.filter(pc.equal(run.samples["device"], device))["time_ns"].to_numpy()
     beyond_ns = max(int(stamps.min() - every.min()), 0) + max(int(every.max() - stamps.max()), 0)
-    if run.kind == "import" and beyond_ns > max(_ENDS * np.ptp(every), 2e9 * record.period_s):
+    if beyond_ns > max(_ENDS * np.ptp(every), 2e9 * record.period_s):
         without, rows = (seconds_text(ns / 1e9) for ns in (beyond_ns, np.ptp(every)))
         text = f"of {rows}, rows of {without} at the ends have other readings and no power: they are in no figure"
         run.warn("ends_without_power", text, device)
-    if run.kind == "import" and logged_ns - watched_ns > _ENDS * logged_ns:
+    if logged_ns - watched_ns > _ENDS * logged_ns:
         cut, whole, period = (
             seconds_text(ns / 1e9) for ns in (logged_ns - watched_ns, logged_ns, 1e9 * record.period_s)
         )

@@ -251,8 +251,8 @@ class Collector:
 
 
 _PARTS, _SHORTEST_NS = 60, 4 * NS
-_MOST_BYTES = 1 << 30
-"""Size of a file of means from which on another begins: larger ones aren't read after a crash."""
+_MOST_BYTES = 1 << 26
+"""Size of a file of means from which on another begins: each is in memory as it is read."""
 
 
 class Thinner:

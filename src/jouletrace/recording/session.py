@@ -33,11 +33,12 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.figures import Units
 from jouletrace.run.files import shown
 from jouletrace.run.forms import Settings, WorkloadFacts
+from jouletrace.run.gathered import gather
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.masking import mask, masked_arguments
 from jouletrace.run.measured import keep, mend
+from jouletrace.run.places import written
 from jouletrace.run.scratch import Scratch
-from jouletrace.run.seconds import settle
 from jouletrace.run.spool import SPOOL, SpoolWriter, read_spool
 from jouletrace.run.store import remove_own, save_header
 from jouletrace.tracer.process_trace import Launched
@@ -269,9 +270,8 @@ class Session:
         """The Run so far, without figures: the input of the stopping rule."""
         self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
         if not self.recorder.is_whole():
-            for name in ("samples", "recent", "extremes"):
-                setattr(self.run, name, read_spool(self._home / SPOOL, name))
-            settle(self.run)
+            with written(self._home, BrokenOffError):
+                gather(self.run, self._home / SPOOL, self._home / SPOOL)
         elif "samples" in self._rows:
             self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
         if self._on_disk is None:

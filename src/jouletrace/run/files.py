@@ -9,7 +9,7 @@ import secrets
 import shlex
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -43,9 +43,21 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
 
 
+Content = bytes | Callable[[IO[bytes]], object]
+"""Of a file: bytes, or what writes them."""
+
+
+def put(data: Content, file: IO[bytes]) -> None:
+    """Write the content of a file."""
+    if isinstance(data, bytes):
+        file.write(data)
+    else:
+        data(file)
+
+
 def write_whole(
     path: Path,
-    data: bytes,
+    data: Content,
     *,
     durable: bool = True,
     mode: int | None = None,
@@ -66,14 +78,16 @@ def write_whole(
     """
     path = Path(os.path.realpath(path))  # a link is followed, not replaced
     if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(data)  # a device or a pipe is never replaced by a file
+        with path.open("wb") as file:  # a device or a pipe is never replaced by a file
+            put(data, file)
         return
     made: os.stat_result | None = None
     try:
         with beside(path, mode=mode, durable=durable) as partial:
-            partial.write_bytes(data)
-            if durable:
-                with partial.open("r+b") as file:
+            with partial.open("wb") as file:
+                put(data, file)
+                if durable:
+                    file.flush()
                     os.fsync(file.fileno())
             if first:
                 made = partial.stat()

@@ -7,6 +7,7 @@ data: a gigabyte of memory in total for files of up to 100 MiB. Real recordings 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -98,14 +99,11 @@ def stated_bytes() -> int:
         raise BadInputError(f"{VARIABLE}={text}: must be a number of GiB") from None
 
 
-def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowance) -> list[str]:
-    """Refuse a Parquet file that would unpack to more than is allowed, before anything is unpacked.
-
-    Only ``columns`` count; those of them that the file contains are returned. The allowance is not reduced here, since
-    the caller spends the bytes really unpacked.
+def metadata_of(file: BinaryIO) -> pq.FileMetaData:
+    """What a Parquet file states about itself.
 
     Raises:
-        ValueError: With one line; also if the metadata can't be read.
+        ValueError: With one line, if it can't be read, or is larger than that of any recording.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - 8, 0))
@@ -114,17 +112,33 @@ def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowan
         raise ValueError(f"its metadata claims an impossible size of {footer / _MIB:.1f} MiB")
     file.seek(0)
     try:
-        metadata = pq.read_metadata(file)
+        return pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
         raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
+
+
+def check_table(
+    file: BinaryIO, name: str, columns: set[str], allowance: Allowance, groups: Sequence[int] | None = None
+) -> list[str]:
+    """Refuse a Parquet file that would unpack to more than is allowed, before anything is unpacked.
+
+    Only ``columns`` count, of the row ``groups`` (None: all); those of them that the file contains are returned. The
+    allowance is not reduced here, since the caller spends the bytes really unpacked.
+
+    Raises:
+        ValueError: With one line; also if the metadata can't be read.
+    """
+    size, metadata = file.seek(0, os.SEEK_END), metadata_of(file)
     wanted = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in columns]
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    rows = max(metadata.num_rows, sum(max(group.num_rows, 0) for group in groups))
+    numbers = range(metadata.num_row_groups) if groups is None else groups
+    read = [metadata.row_group(number) for number in numbers]
+    stated = metadata.num_rows if groups is None else 0
+    rows = max(stated, sum(max(group.num_rows, 0) for group in read))
     if name in ROW_BY_ROW and rows > max(FREE_ROWS, ROWS_PER_BYTE * size):
         raise ValueError(f"{rows} rows in {size} bytes are impossible")
     widths = {i: _width(metadata.schema.column(i)) for i in wanted}
     laid_out = unpacked = texts = 0
-    for group in groups:
+    for group in read:
         for i in wanted:
             chunk = group.column(i)
             if min(group.num_rows, chunk.num_values) < 0:

@@ -12,15 +12,17 @@ import pyarrow as pa
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import known, refresh
 from jouletrace.run import sound, tables
+from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.division import divisions_of
 from jouletrace.run.files import RUN_JSON, chunks
+from jouletrace.run.gathered import READINGS, gather, sound_parts
 from jouletrace.run.header import Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import mask
-from jouletrace.run.model import Run
+from jouletrace.run.model import Held, Run, put
 from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, of_csv, run_files
-from jouletrace.run.seconds import settle
+from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SPOOL, read_spool
 
 REPEATS = "repeats"
@@ -42,13 +44,14 @@ class Doubts:
         self.unknown = [RUN_JSON] if sealed is None else []
         self.changed = [RUN_JSON] if sealed is False else []
 
-    def look_at(self, name: str, file: BinaryIO) -> None:
-        """Compare a file with its checksum."""
+    def look_at(self, name: str, file: BinaryIO) -> bool:
+        """Compare a file with its checksum; True if that confirms it."""
         file.seek(0)
         if name not in self._checksums:
             self.unknown.append(name)
         elif not matches(chunks(file), self._checksums[name]):
             self.changed.append(name)
+        return name not in (*self.unknown, *self.changed)
 
 
 def load(path: Path | str) -> Run:
@@ -121,20 +124,18 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     allowance = Allowance(files.packed)
     doubts = Doubts(checksums, sealed)
     there = files.names()
+    if not run.complete and source.is_dir():
+        with Scratch() as scratch:
+            gather(run, source / SPOOL, scratch.path)
     for name in tables.TABLES:
         file_name = f"{name}.parquet"
         if file_name in there:
-            with files.open(file_name) as file:
-                doubts.look_at(file_name, file)
-                try:
-                    table = checked_table(file, name, allowance)
-                except ValueError as error:
-                    raise BadInputError(f"{source}/{file_name} is damaged: {error}") from None
-            setattr(run, name, table)
+            put(run, name, _held(files, name, f"{source}/{file_name}", doubts, allowance))
         elif run.complete and (name not in tables.OPTIONAL or file_name in checksums):
             raise BadInputError(f"{source}/{file_name} is missing")
-        elif source.is_dir():
-            _read_spooled(run, source, name)
+        elif source.is_dir() and name not in READINGS:
+            recorded = read_spool(source / SPOOL, name)
+            put(run, name, tables.concat(sound_parts(run, [recorded], name, str(source)), name))
     for of_table, check in (("activity.parquet is damaged: ", sound.check_kernels), ("", divisions_of)):
         try:
             check(run)
@@ -153,15 +154,19 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     return run
 
 
-def _read_spooled(run: Run, source: Path, name: str) -> None:
-    recorded = read_spool(source / SPOOL, name)
-    whole = sound.sound_rows(recorded, name)
-    if len(whole) < len(recorded):
-        message = f"{len(recorded) - len(whole)} rows of {name} were damaged and were left out"
-        run.warn("rows_left_out", message, str(source))
-    setattr(run, name, whole)
-    if name == "extremes":  # the last of the tables of readings
-        settle(run)
+def _held(files: RunFiles, name: str, where: str, doubts: Doubts, allowance: Allowance) -> Held:
+    """A table of a Run; of a long recording, if its file is what was saved, the file."""
+    file_name = f"{name}.parquet"
+    with files.open(file_name) as file:
+        is_saved = doubts.look_at(file_name, file)
+        try:
+            if is_saved and name in READINGS and "recent.parquet" in files.names():
+                in_file = ChannelFile.of(file, name, where, sound.check)
+                if in_file is not None:
+                    return in_file
+            return checked_table(file, name, allowance)
+        except ValueError as error:
+            raise BadInputError(f"{where} is damaged: {error}") from None
 
 
 def checked_table(file: BinaryIO, name: str, allowance: Allowance) -> pa.Table:

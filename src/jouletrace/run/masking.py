@@ -13,7 +13,7 @@ from jouletrace.known_secrets import MASK, NAME, PREFIX, TOKEN, WORD, hidden, kn
 from jouletrace.run import tables
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.metrics import METRICS
-from jouletrace.run.model import Run
+from jouletrace.run.model import Held, Run, held, put
 
 _NO_NUMBER = r"(?!-?\d{1,7}(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.+/=-]))"
 _VALUE = r"(?!\*\*\*)(?:'[^']*'|\"[^\"]*\"|(?!//)[^\s'\"]+)"
@@ -81,13 +81,22 @@ def _key(name: Any) -> Any:
 
 def mask(run: Run) -> Run:
     """The same Run, of which nothing is secret any more: what is shown, saved and exported follows from it."""
+    for name in tables.TABLES:
+        put(run, name, masked_held(held(run, name)))
     for entry in fields(run):
+        if entry.name in tables.TABLES or not entry.init:
+            continue
         value = getattr(run, entry.name)
-        if entry.name in tables.TABLES:
-            setattr(run, entry.name, masked_table(value))
-        elif entry.init and (hidden_value := masked_all(value)) != value:
+        if (hidden_value := masked_all(value)) != value:
             setattr(run, entry.name, hidden_value)
     return run
+
+
+def masked_held(there: Held) -> Held:
+    """The table, or the file of one, without the secrets that are known; the same object if there are none in it."""
+    if isinstance(there, pa.Table):
+        return masked_table(there)
+    return masked_table(there.table) if any(hidden(text) != text for text in there.texts()) else there
 
 
 def masked_table(table: pa.Table) -> pa.Table:

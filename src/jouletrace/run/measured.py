@@ -15,7 +15,7 @@ from jouletrace.run.division import divisions_of
 from jouletrace.run.files import shown
 from jouletrace.run.header import WrongField, plain_fields, values_of, wrong_field
 from jouletrace.run.limits import DEEPEST_JSON
-from jouletrace.run.model import Run
+from jouletrace.run.model import Run, held
 from jouletrace.run.places import fresh_folder
 from jouletrace.run.sound import sound_rows
 from jouletrace.run.store import holds, save
@@ -64,7 +64,7 @@ def mend(run: Run) -> Run:
             _put(run, name, values.get(name, getattr(usual, name)))
         for fact in wrong:
             run.warn("facts_left_out", f"{fact}; it was left out", fact.name)
-    for name in [name for name in tables.TABLES if len(run.table(name))]:
+    for name in [name for name in tables.TABLES if isinstance(there := held(run, name), pa.Table) and len(there)]:
         _leave_out_uncastable(run, name)
         table = tables.conform(run.table(name), name)
         sound = sound_rows(table, name)

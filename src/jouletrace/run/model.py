@@ -6,10 +6,11 @@ A live profile, an imported report, a recorded run and a run on a simulated GPU 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -19,6 +20,7 @@ from jouletrace import higher
 from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError, unknown
 from jouletrace.run import tables
+from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadFacts
@@ -29,6 +31,7 @@ from jouletrace.run.metrics import METRICS
 from jouletrace.run.shown import Shown
 
 T = TypeVar("T")
+Held: TypeAlias = pa.Table | ChannelFile
 
 MODEL_UNIT = 0
 """Id of the unit that stands for the whole model (or the whole recording)."""
@@ -93,12 +96,22 @@ class Run(Shown):
     divided: pa.Table = field(default_factory=lambda: tables.empty("divided"))
     powers: pa.Table = field(default_factory=lambda: tables.empty("powers"))
     errors: pa.Table = field(default_factory=lambda: tables.empty("errors"))
-    _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
+    _kept: dict[str, tuple[Held, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
+    _files: dict[str, ChannelFile] = field(default_factory=dict, init=False, compare=False)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A table that is in its file, all of it; other names that aren't there."""
+            file = self.__dict__.get("_files", {}).get(name)
+            if file is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return file.table
 
     def __repr__(self) -> str:
         """A summary in one line; ``print`` shows the figures."""
         name = self.workload.get("name") or self.command
-        rows = ", ".join(f"{len(self.table(table))} {table}" for table in ("units", "windows", "samples", "results"))
+        rows = ", ".join(f"{len(held(self, table))} {table}" for table in ("units", "windows", "samples", "results"))
         state = "" if self.complete else ", incomplete"
         shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(name))
         return f"Run({self.kind} {shown}, {rows}{state})"
@@ -118,10 +131,8 @@ class Run(Shown):
         Raises:
             BadInputError: If there is none of that name.
         """
-        if name not in tables.TABLES:
-            raise unknown("table", name, tables.TABLES)
-        table: pa.Table = getattr(self, name)
-        return table
+        there = held(self, name)
+        return there.table if isinstance(there, ChannelFile) else there
 
     def to_pandas(self, name: str = "results") -> Any:
         """A table as a pandas DataFrame.
@@ -136,7 +147,7 @@ class Run(Shown):
         """The description of a channel as ``samples`` holds it, or None if the Run doesn't have it."""
         for channel in self.channels:
             if channel.device == device and channel.name == name:
-                return channel.of_seconds() if len(self.recent) else channel
+                return channel.of_seconds() if len(held(self, "recent")) else channel
         return None
 
     def series(self, device: str, channel: str) -> tuple[Any, Any]:
@@ -147,7 +158,7 @@ class Run(Shown):
         Raises:
             BadInputError: If neither this Run nor ``run.channels`` has such a channel, or the Run no such device.
         """
-        index = self.remember("samples", "index", SampleIndex)
+        index = index_of(self)
         stamps, values = index.series(device, channel)
         if not len(stamps):
             devices = [
@@ -163,8 +174,8 @@ class Run(Shown):
         return stamps, values
 
     def remember(self, name: str, key: Hashable, compute: Callable[[pa.Table], T]) -> T:
-        """The result of ``compute`` on a table, cached until another table of that name replaces it."""
-        table = self.table(name)  # another thread may put a newer one there
+        """The result of ``compute`` on a table, or its file, cached until another of that name replaces it."""
+        table = held(self, name)  # another thread may put a newer one there
         kept = self._kept.get(name)
         if kept is None or kept[0] is not table:
             kept = self._kept[name] = table, {}
@@ -232,10 +243,47 @@ class Run(Shown):
         return str(higher.save(self, path, overwrite=overwrite))
 
 
+def held(run: Run, name: str) -> Held:
+    """One of the tables by name, or its file where the rows are still there; both have a length.
+
+    Raises:
+        BadInputError: If there is none of that name.
+    """
+    if name not in tables.TABLES:
+        raise unknown("table", name, tables.TABLES)
+    there: Held = run.__dict__[name] if name in run.__dict__ else run._files[name]
+    return there
+
+
+def put(run: Run, name: str, held: Held) -> None:
+    """Give a Run a table, or the file of one."""
+    if isinstance(held, ChannelFile):
+        run._files[name] = held
+        run.__dict__.pop(name, None)
+    else:
+        setattr(run, name, held)
+
+
+def index_of(run: Run) -> SampleIndex | ChannelFile:
+    """The rows of ``samples`` by device and channel."""
+    return run.remember(
+        "samples", "index", lambda there: there if isinstance(there, ChannelFile) else SampleIndex(there)
+    )
+
+
+def derived(run: Run, **changes: Any) -> Run:
+    """The same Run with other values of some fields; tables that are in files stay there, as by no ``replace``."""
+    other = copy(run)
+    other._kept, other._files = {}, dict(run._files)
+    for name, value in changes.items():
+        setattr(other, name, value)
+    return other
+
+
 def draft_of(run: Run) -> Run:
     """The same Run with lists and facts of its own, for an analysis to write in; tables never change themselves."""
     channels, facts = [replace(channel) for channel in run.channels], WorkloadFacts(**run.workload)
-    draft = replace(run, channels=channels, workload=facts, warnings=list(run.warnings))
+    draft = derived(run, channels=channels, workload=facts, warnings=list(run.warnings))
     draft._kept = run._kept
     return draft
 

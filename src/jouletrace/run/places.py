@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from jouletrace.errors import BadInputError, TakenError
 from jouletrace.known_secrets import hidden, refresh
-from jouletrace.run.files import RUN_JSON, is_empty, new_folder, safe_name, shown, write_whole
+from jouletrace.run.files import RUN_JSON, Content, is_empty, new_folder, safe_name, shown, write_whole
 from jouletrace.run.info import DeviceInfo
 
 FORMAT = "jouletrace-run"
@@ -142,7 +142,7 @@ def begin(folder: Path, kind: str, devices: Sequence[DeviceInfo]) -> str:
     return id
 
 
-def write_first(path: Path, data: bytes, in_python: str = "") -> None:
+def write_first(path: Path, data: Content, in_python: str = "") -> None:
     """Write a file that must not be there, so that no other process takes its place; see ``TakenError``.
 
     Raises:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from jouletrace.arrays import Floats, Ints
 from jouletrace.run import tables
-from jouletrace.run.lazily import compute as pc
-from jouletrace.run.model import Run
+from jouletrace.run.model import Held, Run, derived, held, put
 
 NS = 1_000_000_000
 
@@ -25,42 +24,53 @@ _MEANS = ("_active", "_occupancy", "_per_s")
 """Ends of names of channels of which each reading is a mean over 200 ms: what else they reached isn't known."""
 
 
-def of_seconds(table: pa.Table, since_ns: int | Mapping[tuple[str, str], int], until_ns: int) -> list[pa.Table]:
+def of_seconds(table: pa.Table, since_ns: int, until_ns: int) -> list[pa.Table]:
     """Rows of ``samples`` and of ``extremes`` for the whole seconds from ``since_ns`` to ``until_ns``.
-
-    A mean is stamped with the end of its second. It is that of time: each reading stands for the time since the one
-    before, so that sums over seconds are those of the readings.
 
     Args:
         table: Readings, a ``samples`` table, those directly before and after these seconds included.
-        since_ns: A whole second, or that of each device and channel, in ns since the Unix epoch.
+        since_ns: A whole second, in ns since the Unix epoch.
         until_ns: Likewise; beyond the last reading it ends there.
     """
-    table = table.filter(pc.is_finite(table["value"]))
     (device, devices), (channel, channels) = tables.decoded(table["device"]), tables.decoded(table["channel"])
     stamps, values = table["time_ns"].to_numpy(), table["value"].to_numpy()
     pair = device * max(len(channels), 1) + channel
-    order = np.lexsort((stamps, pair))
+    order = np.argsort(pair, kind="stable")
     means: list[pa.Table] = []
     extremes: list[pa.Table] = []
     for rows in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
         named = devices[device[rows[0]]], channels[channel[rows[0]]]
-        since = since_ns if isinstance(since_ns, int) else since_ns.get(named, 0)
-        time_ns, mean, low, high = _seconds(stamps[rows], values[rows], since, until_ns, named[1])
-        means.append(_rows("samples", named, {"time_ns": time_ns, "value": mean}))
-        apart = (low < high) & (not named[1].endswith(_MEANS))
-        columns: dict[str, Ints | Floats] = {"time_ns": time_ns[apart], "low": low[apart], "high": high[apart]}
-        extremes.append(_rows("extremes", named, columns))
+        mean, extreme = of_channel(named[1], stamps[rows], values[rows], since_ns, until_ns)
+        means.append(rows_of("samples", named, mean))
+        extremes.append(rows_of("extremes", named, extreme))
     return [tables.concat(means, "samples"), tables.concat(extremes, "extremes")]
 
 
-def _rows(name: str, named: tuple[str, str], columns: dict[str, Ints | Floats]) -> pa.Table:
+Columns = dict[str, Any]
+
+
+def of_channel(channel: str, time_ns: Ints, value: Floats, since_ns: int, until_ns: int) -> tuple[Columns, Columns]:
+    """Columns of ``samples`` and of ``extremes`` for whole seconds of one channel, of readings in any order.
+
+    A mean is stamped with the end of its second. It is that of time: each reading stands for the time since the one
+    before, so that sums over seconds are those of the readings.
+    """
+    order = np.argsort(time_ns, kind="stable")
+    order = order[np.isfinite(value[order])]
+    ends_ns, mean, low, high = _seconds(time_ns[order], value[order], since_ns, until_ns, channel)
+    apart = (low < high) & (not channel.endswith(_MEANS))
+    extremes = {"time_ns": ends_ns[apart], "low": low[apart], "high": high[apart]}
+    return {"time_ns": ends_ns, "value": mean}, extremes
+
+
+def rows_of(name: str, named: tuple[str, str], columns: Mapping[str, Ints | Floats]) -> pa.Table:
+    """Rows of one channel of a device as the table ``name``."""
     count = len(columns["time_ns"])
     texts = {
-        column: pa.array([text], pa.string()).dictionary_encode().take(pa.array(np.zeros(count, np.int32)))
+        column: pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([text], pa.string()))
         for column, text in zip(("device", "channel"), named, strict=True)
     }
-    return tables.conform(pa.table(columns | texts), name)
+    return tables.conform(pa.table({**columns, **texts}), name)
 
 
 def _seconds(time_ns: Ints, value: Floats, since: int, until: int, channel: str) -> tuple[Ints, Floats, Floats, Floats]:
@@ -89,33 +99,9 @@ def _seconds(time_ns: Ints, value: Floats, since: int, until: int, channel: str)
 def last_hour(run: Run) -> Run | None:
     """The Run with the readings of its last hour for ``samples``; None if these are there already."""
 
-    def computed(table: pa.Table) -> Run:
-        return replace(run, samples=table, recent=tables.empty("recent"), extremes=tables.empty("extremes"))
+    def computed(there: Held) -> Run:
+        hour = derived(run, recent=tables.empty("recent"), extremes=tables.empty("extremes"))
+        put(hour, "samples", there)
+        return hour
 
-    return run.remember("recent", "run", computed) if len(run.recent) else None
-
-
-def settle(run: Run) -> None:
-    """Complete ``samples`` and ``extremes`` of a recording by those of ``recent``, readings that aren't thinned yet.
-
-    Of a recording of an hour at most ``samples`` holds all readings, and ``recent`` none.
-    """
-    if not len(run.recent):
-        return
-    newest = run.samples.group_by(["device", "channel"], use_threads=False).aggregate([("time_ns", "max")])
-    recorded = set(run.recent["channel"].unique().to_pylist())
-    reached = {
-        (row["device"], row["channel"]): -(-row["time_ns_max"] // NS) * NS
-        for row in newest.to_pylist()
-        if row["channel"] in recorded
-    }
-    if not reached:
-        run.samples, run.recent = tables.concat([run.recent, run.samples], "samples"), tables.empty("recent")
-        return
-    last_ns = pc.max(run.recent["time_ns"]).as_py()
-    samples, extremes = of_seconds(run.recent, reached, last_ns + NS)
-    if not len(samples):  # as it was saved
-        return
-    run.samples = tables.concat([run.samples, samples], "samples")
-    run.extremes = tables.concat([run.extremes, extremes], "extremes")
-    run.recent = run.recent.filter(pc.greater(run.recent["time_ns"], max(reached.values())))
+    return run.remember("recent", "run", computed) if len(held(run, "recent")) else None

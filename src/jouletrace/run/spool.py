@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import TracebackType
@@ -26,8 +26,8 @@ SPOOL = "spool"
 """Folder of what is being recorded, within that of the Run."""
 
 SUFFIX = ".arrows"
-_PIECE = 1000
-"""Batches that are combined at a time: each takes some kilobytes in addition to its rows."""
+_PIECE, _PIECE_ROWS = 1000, 1 << 19
+"""Batches, and rows, from which on they are combined: a batch takes some kilobytes in addition to its rows."""
 
 
 class SpoolWriter:
@@ -76,26 +76,39 @@ def read_spool(folder: Path | str, table: str) -> pa.Table:
     Raises:
         BadInputError: If a file is too large, or doesn't hold this table.
     """
-    parts: list[pa.Table] = []
+    return tables.concat(pieces(folder, table), table)
+
+
+def pieces(folder: Path | str, table: str) -> Iterator[pa.Table]:
+    """The same, some hundred thousand rows at a time.
+
+    Raises:
+        BadInputError: Likewise.
+    """
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
         if path.name == f"{table}{SUFFIX}" or path.name.startswith(f"{table}."):
-            parts += _whole_pieces(path, table)
-    return tables.concat(parts, table)
+            yield from _pieces_of(path, table)
 
 
 def read_part(path: Path, table: str) -> pa.Table:
     """All complete batches of one file of a table."""
-    return tables.concat(_whole_pieces(path, table), table)
+    return tables.concat(_pieces_of(path, table), table)
 
 
-def _whole_pieces(path: Path, table: str) -> Iterator[pa.Table]:
-    """All complete batches of a file, combined into pieces of ``_PIECE`` batches, copied into memory."""
-    batches = _whole_batches(path)
-    while some := list(islice(batches, _PIECE)):
-        try:
-            yield tables.conform(pa.Table.from_batches(some), table).combine_chunks()
-        except (pa.ArrowException, KeyError) as error:
-            raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
+def _pieces_of(path: Path, table: str) -> Iterator[pa.Table]:
+    """All complete batches of a file, combined into pieces, copied into memory."""
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in chain(_whole_batches(path), [None]):
+        if batch is not None:
+            batches.append(batch)
+            rows += len(batch)
+        if batches and (batch is None or rows >= _PIECE_ROWS or len(batches) == _PIECE):
+            try:
+                yield tables.conform(pa.Table.from_batches(batches), table).combine_chunks()
+            except (pa.ArrowException, KeyError) as error:
+                raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
+            batches, rows = [], 0
 
 
 def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:

@@ -6,23 +6,26 @@ import io
 import os
 import shutil
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 
 from jouletrace.errors import BadInputError, BrokenOffError, TakenError
 from jouletrace.known_secrets import refresh
 from jouletrace.run import tables
+from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.division import divisions_of
-from jouletrace.run.files import RUN_JSON, shown, write_whole
+from jouletrace.run.files import RUN_JSON, Content, put, shown, write_whole
 from jouletrace.run.forms import Settings
-from jouletrace.run.header import checksum, decode, encode
+from jouletrace.run.header import Checksums, checksum, decode, encode
 from jouletrace.run.limits import Allowance
 from jouletrace.run.loading import checked_table, load_header, read_header
-from jouletrace.run.masking import masked, masked_table
-from jouletrace.run.model import Run
+from jouletrace.run.masking import masked, masked_held
+from jouletrace.run.model import Run, derived, held
 from jouletrace.run.places import EXISTS, OVERWRITE, TAKEN, file_mode, first_folder, take, write_first, written
 from jouletrace.run.reading import FILES, run_files
 from jouletrace.run.spool import SPOOL
@@ -73,11 +76,10 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     files = _files(run, target)
     with written(target, BrokenOffError):
         if target.suffix.lower() == ".zip":
-            data = _zipped(files)
             if overwrite:
-                write_whole(target, data, mode=file_mode())
+                write_whole(target, partial(_zip, files), mode=file_mode())
             else:
-                write_first(target, data, OVERWRITE)
+                write_first(target, partial(_zip, files), OVERWRITE)
         elif not target.exists():
             with first_folder(target, OVERWRITE) as folder:
                 for name, data in files.items():
@@ -91,37 +93,48 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     return target
 
 
-def _files(run: Run, target: Path) -> dict[str, bytes]:
+def _files(run: Run, target: Path) -> dict[str, Content]:
     """The files of a Run by name, ``run.json`` last; each has been read as ``load`` will read it.
+
+    Of a table that is in a file of its own that is copied.
 
     Raises:
         BadInputError: If that refuses one; the message names the field, or the row of the table.
     """
     where = f"cannot write {shown(target)}: the Run"
-    files: dict[str, bytes] = {}
+    files: dict[str, Content] = {}
+    in_memory: dict[str, bytes] = {}
+    checksums: Checksums = {}
+    packed = 0
     refresh()
     for name in tables.TABLES:
-        if name in tables.OPTIONAL and not len(run.table(name)):
+        there, file_name = held(run, name), f"{name}.parquet"
+        if name in tables.OPTIONAL and not len(there):
             continue
         sink = io.BytesIO()
         try:
-            tables.write(masked_table(run.table(name)), name, sink, simulated=run.simulated)
+            there = masked_held(there)
+            if isinstance(there, ChannelFile):
+                files[file_name], checksums[file_name] = there.write_to, checksum(there.chunks())
+                packed += there.size
+                continue
+            tables.write(there, name, sink, simulated=run.simulated)
         except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise BadInputError(f"{where}'s {name}.parquet can't be made: {_one_line(error)}") from None
-        files[f"{name}.parquet"] = sink.getvalue()
+            raise BadInputError(f"{where}'s {file_name} can't be made: {_one_line(error)}") from None
+        files[file_name] = in_memory[name] = data = sink.getvalue()
+        checksums[file_name], packed = checksum([data]), packed + len(data)
     try:
         # run.json goes last: during a recording it states complete=false, which stays true if this fails.
-        files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
+        files[RUN_JSON] = header = encode(run, checksums)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{where} can't be stated as JSON: {_one_line(error)}") from None
-    decode(files[RUN_JSON], where)
-    allowance = Allowance(sum(map(len, files.values())))
-    for name in tables.TABLES:
-        if f"{name}.parquet" in files:
-            try:
-                checked_table(io.BytesIO(files[f"{name}.parquet"]), name, allowance)
-            except ValueError as error:
-                raise BadInputError(f"{where}'s {name}.parquet is damaged: {error}") from None
+    decode(header, where)
+    allowance = Allowance(packed + len(header))
+    for name, data in in_memory.items():
+        try:
+            checked_table(io.BytesIO(data), name, allowance)
+        except ValueError as error:
+            raise BadInputError(f"{where}'s {name}.parquet is damaged: {error}") from None
     try:
         divisions_of(run)
     except ValueError as error:
@@ -133,11 +146,11 @@ def _one_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _fill(folder: Path, run: Run, files: dict[str, bytes]) -> None:
+def _fill(folder: Path, run: Run, files: Mapping[str, Content]) -> None:
     """Write the files of a Run beside what else a folder holds: all or, if that fails, none."""
     is_taken = False
     try:
-        take(folder, run.id, encode(replace(run, complete=False)))
+        take(folder, run.id, encode(derived(run, complete=False)))
         is_taken = True
         _replace(folder, files)
     except BaseException:
@@ -147,7 +160,7 @@ def _fill(folder: Path, run: Run, files: dict[str, bytes]) -> None:
         raise
 
 
-def _replace(folder: Path, files: dict[str, bytes]) -> None:
+def _replace(folder: Path, files: Mapping[str, Content]) -> None:
     """Write the files of a Run over what the folder holds of it."""
     mode = file_mode()
     for name, data in files.items():
@@ -200,9 +213,9 @@ def _is_cut_off(run: Run, folder: Path) -> bool:
     return not there.complete and (there.created_ns, there.command) == (run.created_ns, masked(run.command))
 
 
-def _zipped(files: dict[str, bytes]) -> bytes:
-    sink = io.BytesIO()
+def _zip(files: Mapping[str, Content], sink: IO[bytes]) -> None:
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    return sink.getvalue()
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            with archive.open(info, "w", force_zip64=not isinstance(data, bytes)) as file:
+                put(data, file)

@@ -8,7 +8,7 @@ from __future__ import annotations
 # pyarrow imports pandas when it is first used, which imports this, and an interpreter that is ending refuses that
 import concurrent.futures.thread  # noqa: F401
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -274,6 +274,8 @@ TABLES: dict[str, pa.Schema] = {
     "extremes": EXTREMES,
 }
 
+_SIMULATED = _field("SIMULATED", pa.bool_(), "", "true: from a simulated GPU, no hardware was measured")
+
 SOLVED = ("divided", "powers", "errors")
 """Written by the analysis of kernels (``run.division``), which ``show --by`` runs again where they are missing."""
 
@@ -303,8 +305,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 """Columns that every table of a Run has; a version may add others."""
 
 
-def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table:
-    """Read the table ``name`` from Parquet opened for random access, checked byte by byte.
+def read(source: Any, name: str, allowance: Allowance | None = None, groups: Sequence[int] | None = None) -> pa.Table:
+    """Read the table ``name``, or some row groups of it, from Parquet opened for random access, checked byte by byte.
 
     Columns that this version doesn't know are ignored. ``allowance``, how much it may unpack to, is reduced by what is
     read, and derived from the file size if None.
@@ -316,11 +318,11 @@ def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table
     try:
         if allowance is None:
             allowance = Allowance(source.seek(0, os.SEEK_END))
-        there = check_table(source, name, set(TABLES[name].names), allowance)
+        there = check_table(source, name, set(TABLES[name].names), allowance, groups)
         missing = [column for column in REQUIRED[name] if column not in there]
         if missing:
             raise ValueError(f"it has no column {missing[0]!r}")
-        table = _decode(source, name, there, allowance)
+        table = _decode(source, name, there, allowance, groups)
         table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
@@ -328,7 +330,7 @@ def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table
     return table
 
 
-def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> pa.Table:
+def _decode(source: Any, name: str, there: list[str], allowance: Allowance, groups: Sequence[int] | None) -> pa.Table:
     """The table, column by column: the memory for the conversion of one column is freed before the next."""
     source.seek(0)
     columns: dict[str, pa.Array] = {}
@@ -336,23 +338,26 @@ def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> p
     with pq.ParquetFile(
         source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=there
     ) as file:
-        rows, stored = file.metadata.num_rows, file.schema_arrow
+        numbers, stored = range(file.num_row_groups) if groups is None else groups, file.schema_arrow
+        rows = sum(file.metadata.row_group(number).num_rows for number in numbers)
         for field in TABLES[name]:
             if field.name in there:
-                columns[field.name] = _conform(_column(file, field, stored, allowance), field.type, rows)
+                columns[field.name] = _conform(_column(file, field, stored, allowance, numbers), field.type, rows)
                 taken = columns[field.name].nbytes
                 allowance.spend(taken, taken * pa.types.is_string(field.type))
     arrays = [columns[f.name] if f.name in columns else nulls(rows, f.type) for f in TABLES[name]]
     return pa.Table.from_arrays(arrays, schema=TABLES[name])
 
 
-def _column(file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance: Allowance) -> pa.Array:
+def _column(
+    file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance: Allowance, groups: Sequence[int]
+) -> pa.Array:
     """A column as stored, dictionary-encoded, in one chunk, which NumPy needn't copy.
 
     The allowance is checked against its texts at full length.
     """
     taken, texts, chunks = 0, 0, []
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[field.name], use_threads=False):
+    for batch in file.iter_batches(_BATCH_ROWS, list(groups), [field.name], use_threads=False):
         chunk = batch.column(0)
         taken += chunk.nbytes
         if pa.types.is_dictionary(chunk.type):
@@ -371,23 +376,31 @@ def _text_bytes(column: pa.DictionaryArray) -> int:
 def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> None:
     """Write the table ``name`` as Parquet with units in its schema and checksums in its pages."""
     table = conform(table, name)
-    encodings = {f.name: "DELTA_BINARY_PACKED" for f in table.schema if f.name.endswith("_ns")}
-    encodings |= {f.name: "BYTE_STREAM_SPLIT" for f in table.schema if f.type == pa.float32()}
-    pq.write_table(
-        mark_simulated(table) if simulated else table,
+    with writer(sink, name, simulated=simulated) as opened:
+        opened.write_table(mark_simulated(table) if simulated else table)
+
+
+def writer(sink: Any, name: str, *, simulated: bool, by_channel: bool = False) -> pq.ParquetWriter:
+    """What writes rows of the table ``name`` like that, piece by piece; ``by_channel`` each of one channel."""
+    schema = TABLES[name]
+    encodings = {f.name: "DELTA_BINARY_PACKED" for f in schema if f.name.endswith("_ns")}
+    encodings |= {f.name: "BYTE_STREAM_SPLIT" for f in schema if f.type == pa.float32()}
+    return pq.ParquetWriter(
         sink,
+        schema.append(_SIMULATED) if simulated else schema,
         compression="zstd",
         write_page_checksum=True,
         # Differences of stamps are small: a third smaller and four times faster than dictionaries of 64-bit stamps.
-        use_dictionary=[f.name for f in table.schema if f.name not in encodings],
+        use_dictionary=[f.name for f in schema if f.name not in encodings],
         column_encoding=encodings,
+        # A channel repeats few values, or hardly any: 16,384 make a dictionary. With more a file is a quarter larger.
+        **({"dictionary_pagesize_limit": 1 << 17, "compression_level": 3} if by_channel else {}),
     )
 
 
 def mark_simulated(table: pa.Table) -> pa.Table:
     """The table with a last column SIMULATED in every row: files get separated from their ``run.json``."""
-    field = _field("SIMULATED", pa.bool_(), "", "true: from a simulated GPU, no hardware was measured")
-    return table.append_column(field, pa.repeat(pa.scalar(True), len(table)))
+    return table.append_column(_SIMULATED, pa.repeat(pa.scalar(True), len(table)))
 
 
 def conform(table: pa.Table, name: str) -> pa.Table:

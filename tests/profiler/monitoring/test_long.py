@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import jouletrace as jt
+from jouletrace.analysis.conditions import ACTIVITY
 from jouletrace.analysis.power import energies
 from jouletrace.profiler.monitoring.monitor import monitor
+from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.seconds import last_hour
 from jouletrace.simulator.boards import SimulatedGpu
 
@@ -117,6 +119,28 @@ def test_a_run_with_means_opens_equal(recorded):
     for name in ("samples", "recent", "extremes", "results"):
         assert again.table(name).to_pydict() == run.table(name).to_pydict()
     assert again.warnings == run.warnings
+
+
+def test_to_show_it_reads_channels_of_its_conditions_alone(recorded, monkeypatch):
+    """Clocks, temperature and throttling of the whole; figures are stored."""
+    run = jt.load(str(recorded[-1] / "run"))
+    read, rows = [], ChannelFile.rows
+    monkeypatch.setattr(
+        ChannelFile, "rows", lambda file, *named: read.append((file.name, *named)) or rows(file, *named)
+    )
+    monkeypatch.setattr(ChannelFile, "table", property(lambda file: pytest.fail(f"all of {file.name} was read")))
+    assert "kJ" in str(run)
+    channels = ("clock_sm_mhz", "clock_memory_mhz", "temperature_c", "throttle_bits", *ACTIVITY.values())
+    assert set(read) <= {("samples", run.devices[0].id, channel) for channel in channels}
+
+
+def test_an_energy_reads_power_alone(recorded, monkeypatch):
+    run = jt.load(str(recorded[-1] / "run"))
+    read, rows = [], ChannelFile.rows
+    monkeypatch.setattr(ChannelFile, "rows", lambda file, *named: read.append(named[1]) or rows(file, *named))
+    start, end = (run.created_ns + round(edge * NS) for edge in (10.37, 22.81))
+    energies(run, run.devices[0].id, [start], [end], bursts_ns=[])
+    assert set(read) == {"power_w"}
 
 
 def test_what_was_cut_off_keeps_all_that_was_written(recorded):

@@ -15,8 +15,9 @@ from jouletrace.analysis.waveform import waveform_of
 from jouletrace.arrays import Floats, Ints
 from jouletrace.formats.exporters.timeline.tracks import DrawnSpans, TrackGroup
 from jouletrace.run import Run, tables
+from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.run.model import SampleIndex
+from jouletrace.run.model import SampleIndex, index_of
 from jouletrace.sensor.power_record import cumulative_energy
 
 _NAMES = {
@@ -58,7 +59,7 @@ class CounterTrack(NamedTuple):
 
 def counters_of(run: Run, spans: DrawnSpans, processes: dict[str | None, TrackGroup]) -> Iterator[CounterTrack]:
     """All counters of a Run, process by process: power and energy first."""
-    readings = run.remember("samples", "index", SampleIndex)
+    readings = index_of(run)
     kernels = list(_while_kernels_ran(run, spans, processes))
     for process in processes.values():
         channels = readings.channels(process.device)
@@ -72,7 +73,7 @@ def counters_of(run: Run, spans: DrawnSpans, processes: dict[str | None, TrackGr
         yield from lines
 
 
-def _readings(run: Run, index: SampleIndex, process: TrackGroup, channel: str) -> CounterTrack:
+def _readings(run: Run, index: SampleIndex | ChannelFile, process: TrackGroup, channel: str) -> CounterTrack:
     """A channel with the sensor's stamps."""
     time, value = index.series(process.device, channel)
     order = np.argsort(time, kind="stable")
