@@ -254,6 +254,15 @@ def test_idle_power_that_is_not_as_before_is_no_difference_of_kernels():
     assert program.rows(sampled=program.sampled(), prior=prior).varies < 0.01
 
 
+def test_idle_time_that_draws_more_for_a_while_is_no_difference_of_kernels():
+    """By 8 W for some seconds of the recording's start, in which kernels run for a twentieth of the time."""
+    rng = np.random.default_rng(4)
+    kind, number = rng.integers(0, 3, 3000), np.arange(3000)
+    pauses = {"pause_s": np.where(number < 500, 2e-2, 2e-6), "pause_w": np.where(number < 250, 8.0, 0.0)}
+    program = Program(rng, kind, 1e-3, np.array([500.0, 400.0, 300.0])[kind], **pauses)
+    assert program.rows(sampled=program.sampled()).varies < 0.02
+
+
 def test_a_clock_that_swings_makes_kernels_differ():
     """By 6 % over 2 s, and their power above idle by 18 %."""
     rng = np.random.default_rng(0)

@@ -143,8 +143,9 @@ MUTANTS = [
             "extra_j = solution.segment_j",
             "extra_j = 0 * solution.segment_j",
         ),
+        ("excess of idle time taken for what kernels draw", "* of_kernels + prior", "* 1.0 + prior"),
         ("idle power taken for what kernels draw", " - solution.state[:-1, -2] * cuts.h", ""),
-        ("clock left out of what kernels draw", " + exponent * clock_j", ""),
+        ("clock left out of what kernels draw", " + prior.clock * clock * slower_j", ""),
         (
             "single kernels taken for alike",
             "scatter=_scatter(activity, above_w)",

@@ -139,15 +139,7 @@ def attribute_program(
         before=(kinds * powers.variance) @ kinds.T,
         after=after,
         by_sensor=after - apart,
-        varies=_varies(
-            cuts,
-            activity,
-            part_s,
-            above_w,
-            best,
-            prior.clock * best.unknowns[len(powers.mean)],
-            _BLOCK * response.period_s,
-        )
+        varies=_varies(cuts, activity, part_s, above_w, best, prior, best.unknowns[len(powers.mean)], response.period_s)
         / float(energies.weight @ energies.mean_j[:, len(spans) :].sum(axis=1)),
         scatter=_scatter(activity, above_w) * float(energies.weight @ spread[energies.kept] ** 2),
     )
@@ -222,20 +214,29 @@ def _scatter(activity: Activity, above_w: Floats) -> Floats:
 
 
 def _varies(
-    cuts: Cuts, activity: Activity, part_s: Floats, above_w: Floats, solution: Solution, exponent: float, block_s: float
+    cuts: Cuts,
+    activity: Activity,
+    part_s: Floats,
+    above_w: Floats,
+    solution: Solution,
+    prior: Prior,
+    clock: float,
+    period_s: float,
 ) -> float:
     """Standard deviation of what kernels draw in blocks of time beyond their mean, J over all of their time.
 
-    Beyond the powers of their columns they draw the chain's excess over idle power, and what the clock adds, with
-    ``exponent`` of power in the duration of kernels.
+    Beyond the powers of their columns they draw what the ``clock`` adds, an unknown in prior standard deviations, and
+    the chain's excess over idle power: that goes to kernels and to the time between them by the variance that each may
+    have.
     """
     busy_s = part_s.sum(axis=1)
-    clock_j = np.diff(activity.integral(cuts.time_s, above_w[activity.column] * activity.slowness))
-    extra_j = solution.segment_j - solution.state[:-1, -2] * cuts.h + exponent * clock_j
-    extra_j = np.where(busy_s > 0, extra_j, 0.0)
+    slower_j = np.diff(activity.integral(cuts.time_s, above_w[activity.column] * activity.slowness))
+    kernels_j, rest_j = prior.spread[0] * part_s @ above_w, prior.excess_w * (cuts.h - busy_s)
+    of_kernels = kernels_j**2 / np.maximum(kernels_j**2 + rest_j**2, 1e-18)
+    extra_j = (solution.segment_j - solution.state[:-1, -2] * cuts.h) * of_kernels + prior.clock * clock * slower_j
     extra_w = extra_j / np.maximum(busy_s, 1e-12)
     beyond_j = extra_j - part_s @ (part_s.T @ extra_w / np.maximum(part_s.sum(axis=0), 1e-12))
-    block = ((cuts.time_s[:-1] - cuts.time_s[0]) // block_s).astype(int)
+    block = ((cuts.time_s[:-1] - cuts.time_s[0]) // (_BLOCK * period_s)).astype(int)
     each_j, each_s = np.bincount(block, beyond_j), np.bincount(block, busy_s)
     return float(np.sqrt((each_j**2 / np.maximum(each_s, 1e-12)).sum() * busy_s.sum()))
 
