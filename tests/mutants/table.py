@@ -140,8 +140,8 @@ MUTANTS = [
         ("no spread within kinds", "density = part_s @", "density = 0 * part_s @"),
         (
             "what kernels draw at other times left out",
-            "extra_j = solution.segment_j",
-            "extra_j = 0 * solution.segment_j",
+            "extra_j = (solution.segment_j - ",
+            "extra_j = 0 * (solution.segment_j - ",
         ),
         ("excess of idle time taken for what kernels draw", "* of_kernels + prior", "* 1.0 + prior"),
         ("idle power taken for what kernels draw", " - solution.state[:-1, -2] * cuts.h", ""),
