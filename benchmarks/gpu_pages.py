@@ -121,11 +121,11 @@ def solved_j(place: Path) -> list[float]:
     return [value, (high - low) / 2]
 
 
-def loop_row(place: Path, again: bool = False) -> list[float | None]:
+def loop_row(place: Path) -> list[float | None]:
     """Of a program: seconds and joules of the loop by the counter, joules by the Run and their half-width, the
     difference in %; parts over the whole and its half-width; the same by readings alone, J, half-width and %;
     kernels in thousands."""
-    run, counter = opened(place, again), beside(place)
+    run, counter = opened(place, again=True), beside(place)
     by_run, (joules, low, high) = loop_energy(run, counter), window(run, counter)
     closure, truth = run.result("closure_kernels"), counter["j"]
     cells: list[float | None] = [counter["s"], truth]
@@ -273,7 +273,7 @@ def rows() -> Iterator[Row]:
             yield PAGES["at-the-cap"], number, CAPPED, lambda again, place=place: capped_row(place, again)
         elif place.with_suffix(".json").exists():
             page = PAGES["host-bound" if name in ("mamba", "transformer") else "programs"]
-            yield page, name, PROGRAM, lambda again, place=place: loop_row(place, again)
+            yield page, name, PROGRAM, lambda _, place=place: loop_row(place)
     for name in REPEATED:
         if len(repeats := repeats_of(name)) > 1:
             yield PAGES["whole-models"], f"{name}, repeated", REPEATS, lambda _, places=repeats: spread(places)
