@@ -132,8 +132,8 @@ def prefill_by_windows() -> float:
 
 def paced(figure: str, place: int) -> Compute:
     """A percentile in ms of the loads short, mix and long, by its place in ``serving.stated``."""
-    loads = (load(RUNS / f"serving-{name}-h200.zip") for name in ("short", "mix", "long"))
-    return lambda _: [serving.stated(run)[figure][place] for run in loads]
+    loads = [RUNS / f"serving-{name}-h200.zip" for name in ("short", "mix", "long")]
+    return lambda _: [serving.stated(load(run))[figure][place] for run in loads]
 
 
 def compared(run: Run, metric: str):

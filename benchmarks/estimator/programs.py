@@ -7,7 +7,8 @@
 Powers, phase, rate and response of the sensor, and how power varies inside of kernels and between them are hidden from
 the estimator. Ways: with the
 samples' times by ``lock``; with the timeline alone; without one. The last two are judged with a response that is
-exact, and 5 and 20 % too wide. A lock is false if the rate is off by more than 0.6 Hz, or the samples by more than a
+exact, and 5 and 20 % too wide. With the samples' times ranges are judged, too: kernels that start within some time, or
+in some of the steps. A lock is false if the rate is off by more than 0.6 Hz, or the samples by more than a
 tenth of a period; it is unflagged if the recording passes all checks.
 """
 
@@ -24,10 +25,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from jouletrace.analysis.kernel_powers import IDLE_W, RecordedKernels, powers_of_kinds
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.checks import resolved, trusted
 from jouletrace.attribution.program import attribute_program
+from jouletrace.run import tables
+from jouletrace.run.division import Division
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.shares import Response
@@ -45,6 +49,9 @@ GROUPS = (
 SPANS_S = (0.02, 0.05, 0.2, 1.0)
 EACH = 6
 """Spans of each length in a recording."""
+
+RANGES_S, STEPS = (0.002, *SPANS_S), (0.01, 0.5)
+"""Lengths of ranges, of each ``EACH``, and shares of the steps of those that recur, besides thirds and 80 %."""
 
 OFF_HZ, OFF_PERIODS = 0.6, 0.1
 """Errors of rate and samples beyond which a lock is false."""
@@ -104,6 +111,38 @@ def phase_off(truth, readings, track):
 WRONG = {"exact": 1.0, "5 % off": 1.05, "20 % off": 1.2}
 
 
+def ranges_of(seed, recording, truth):
+    """Ranges of a recording: names, which kernels are in them, and their energies, J."""
+    rng, kernel_j = np.random.default_rng([seed, 78]), truth.drawn.kernel_j[truth.traced]
+    begun_s = (recording.start_ns - recording.start_ns[0]) / 1e9
+    last_s, step = begun_s[-1], rng.random(recording.iteration.max() + 1)[recording.iteration]
+    spans = [
+        (f"range of {length:g} s", rng.uniform(0.3, last_s - length - 0.1), length)
+        for length in np.repeat(RANGES_S, EACH)
+    ]
+    spans += [("third", share * last_s, last_s / 3) for share in (0, 1 / 3, 2 / 3)] + [
+        ("last 80 %", 0.2 * last_s, last_s)
+    ]
+    each = [(name, (begun_s >= at) & (begun_s < at + length)) for name, at, length in spans]
+    each += [(f"{share:g} of the steps", step < share) for share in STEPS]
+    return [(name, mine, float(kernel_j[mine].sum())) for name, mine in each if mine.any()]
+
+
+def by_parts(rows, locked, readings, recording, ranges):
+    """Ends of the energies of ranges as a Run states them: by the powers of kinds, J, shape (3, ranges)."""
+    fit, length_s, kinds = locked.fit, (recording.end_ns - recording.start_ns) / 1e9, len(recording.names)
+    total_s = np.bincount(recording.kind, length_s, kinds)
+    recorded = RecordedKernels(fit.activity, readings, Response.sampled(fit.observer.sensor, 0.02, 1230.0), IDLE_W, fit)
+    powers, numbers = powers_of_kinds(recorded, rows, total_s, 1120.0)
+    table = tables.from_rows([{"kind": numbers[kind], "seconds": total_s[kind]} for kind in numbers], "divided")
+    division, ends = Division("", powers, "", table), []
+    for _, mine, _ in ranges:
+        seconds_s = np.bincount(recording.kind[mine], length_s[mine], kinds)
+        energy = division.energy(np.append(seconds_s[list(numbers)], [0.0, 0.0]), remainder=True)
+        ends.append((energy.value, energy.low, energy.high))
+    return np.transpose(ends)
+
+
 def rows_of(group, seed, seconds):
     """Lines of one recording: way, what, truth, mean, low, high, and whether it is resolved."""
     _, recording, truth = OWN[group](seed, seconds) if group in OWN else draw(seed, group, seconds=seconds)
@@ -122,7 +161,7 @@ def rows_of(group, seed, seconds):
     lines = []
 
     def add(way, names, truth, ends, good=None):
-        good = np.ones(len(truth), bool) if good is None else good
+        good = np.ones(len(names), bool) if good is None else good
         for what, true, of, ok in zip(names, truth, np.transpose(ends), good, strict=True):
             lines.append({"way": way, "what": what, "true": float(true), "found": of.tolist(), "good": bool(ok)})
 
@@ -152,6 +191,10 @@ def rows_of(group, seed, seconds):
             ends = found.energies.interval(found.together(amounts))
             add(way, len(amounts) * [what], amounts @ truth.kind_j, ends, resolved(found, amounts))
         lines.append({"way": way, "seconds": took})
+        if observer:
+            ranges = ranges_of(seed, recording, truth)
+            ends = by_parts(found, locked, readings, recording, ranges)
+            add(way, [name for name, *_ in ranges], [joules for *_, joules in ranges], ends)
     for name, by in WRONG.items():
         response = replace(nominal, rise_s=nominal.rise_s * by)
         found = attribute(readings.time_s, readings.value, spans[1:], response=response, bursts=spans[:1])

@@ -13,6 +13,7 @@ from jouletrace.attribution import checks as trying
 from jouletrace.attribution.checks import attempts
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import MODEL_UNIT, RECORDINGS, load, recording_of, tables
+from jouletrace.run.division import VARIATION
 from places import TESTS
 
 
@@ -114,6 +115,10 @@ def test_blocks_differ_by_little_and_each_is_known(recorded):
     assert np.ptp(values) < 0.05 * values.mean()
 
 
+def test_parts_that_run_in_each_iteration_have_no_time_of_their_own(recorded):
+    assert not any(recorded.powers["varies_w"].to_pylist() + recorded.powers["scatter_w"].to_pylist())
+
+
 def test_kernels_that_are_too_short_have_times_and_no_energy(recorded):
     fills = [unit for unit in units(recorded, "kernel") if "memset" in unit["name"]]
     assert fills
@@ -206,6 +211,19 @@ def sparse(run):
 def trained():
     """Training of a ResNet, of which the times of samples are known."""
     return analyse(load(TESTS / "frozen" / "programs" / "resnet_train.zip"))
+
+
+@pytest.mark.thorough
+def test_a_range_that_is_not_all_of_its_kernels_states_that_they_differ(trained):
+    """Kernels of a program that run at one time may draw what they don't at another: by some tenths of a percent."""
+    varies, watts = (trained.powers[name].to_numpy()[:-1] for name in ("varies_w", "watts"))
+    share = np.unique(np.round(varies[watts > 0] / watts[watts > 0], 9))
+    assert len(share) == 1
+    assert 0.001 < share[0] < 0.02
+    budgets = [energy(trained, unit).budget for unit in units(trained, "layer")]
+    assert any(VARIATION in budget for budget in budgets)
+    idle = next(unit for unit in units(trained, "op") if unit["name"] == "idle")
+    assert VARIATION not in energy(trained, idle).budget
 
 
 @pytest.mark.thorough

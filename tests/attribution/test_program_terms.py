@@ -233,6 +233,55 @@ def test_single_calls_differ_by_the_spread_within_their_kind():
     assert np.median(wide[:-2] / narrow[:-2]) > 2  # and no size in between is left, whatever readings say
 
 
+@pytest.mark.parametrize("pause_s", [2e-6, 1e-3])
+@pytest.mark.parametrize("size", [0.0, 0.05])
+def test_what_kernels_draw_at_one_time_and_at_another_is_measured(size, pause_s):
+    """All kernels differ by 5 % above idle between intervals of some tenths of a second, or don't."""
+    rng = np.random.default_rng(3)
+    kind, stretch = rng.integers(0, 3, 8000), np.arange(8000) // 250
+    above = np.array([500.0, 400.0, 300.0])[kind] * (1 + size * np.where(stretch % 2, 1, -1))
+    program = Program(rng, kind, 1e-3 * rng.uniform(0.5, 1.5, 8000), above, pause_s=pause_s)
+    drawn = size * 400 / (400 + IDLE_W)
+    assert program.rows(sampled=program.sampled()).varies == pytest.approx(drawn, rel=0.2, abs=0.005)
+
+
+def test_idle_power_that_is_not_as_before_is_no_difference_of_kernels():
+    """By 8 W: in each second in which kernels run for a sixth of the time they would seem to draw 48 W less."""
+    rng = np.random.default_rng(4)
+    kind, pause_s = rng.integers(0, 3, 4000), np.where(np.arange(4000) < 1000, 5e-3, 2e-6)
+    program = Program(rng, kind, 1e-3, np.array([500.0, 400.0, 300.0])[kind], pause_s=pause_s)
+    prior = Prior(known_idle_w=(IDLE_W + 8, 6.0))
+    assert program.rows(sampled=program.sampled(), prior=prior).varies < 0.01
+
+
+def test_idle_time_that_draws_more_for_a_while_is_no_difference_of_kernels():
+    """By 8 W for some seconds of the recording's start, in which kernels run for a twentieth of the time."""
+    rng = np.random.default_rng(4)
+    kind, number = rng.integers(0, 3, 3000), np.arange(3000)
+    pauses = {"pause_s": np.where(number < 500, 2e-2, 2e-6), "pause_w": np.where(number < 250, 8.0, 0.0)}
+    program = Program(rng, kind, 1e-3, np.array([500.0, 400.0, 300.0])[kind], **pauses)
+    assert program.rows(sampled=program.sampled()).varies < 0.02
+
+
+def test_a_clock_that_swings_makes_kernels_differ():
+    """By 6 % over 2 s, and their power above idle by 18 %."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 3, 6000)
+    usual_s = np.array([1.5e-3, 1e-3, 0.7e-3])[kind]
+    slow = 0.06 * np.sin(np.pi * np.cumsum(usual_s))
+    above = np.array([400.0, 300.0, 200.0])[kind] * np.exp(-3 * slow)
+    program = Program(rng, kind, usual_s * np.exp(slow), above)
+    drawn = 0.18 / np.sqrt(2) * np.average(above, weights=usual_s) / (np.average(above, weights=usual_s) + IDLE_W)
+    assert program.rows(sampled=program.sampled()).varies == pytest.approx(drawn, rel=0.2)
+
+
+def test_how_kernels_differ_each_by_itself_is_measured():
+    """Of 12 % of their power above idle: the variance of a second is its square times the length of a kernel."""
+    program = mixed(np.random.default_rng(0), 4000, [500.0, 300.0], run_s=4e-3, scatter=0.12)
+    variance = (0.12 * np.array([500.0, 300.0])) ** 2 * 4e-3
+    assert program.rows().scatter == pytest.approx(variance, rel=0.4)
+
+
 def test_idle_power_between_kernels_is_near_that_before():
     """Kernels and pauses of 1 ms: readings show the sum of both, and what idle power may be decides between them."""
     rng = np.random.default_rng(1)

@@ -138,6 +138,19 @@ MUTANTS = [
             "before.rows @ (now * (np.arange(len(now)) < len(now) - 46))",
         ),
         ("no spread within kinds", "density = part_s @", "density = 0 * part_s @"),
+        (
+            "what kernels draw at other times left out",
+            "extra_j = (solution.segment_j - ",
+            "extra_j = 0 * (solution.segment_j - ",
+        ),
+        ("excess of idle time taken for what kernels draw", "* of_kernels + prior", "* 1.0 + prior"),
+        ("idle power taken for what kernels draw", " - solution.state[:-1, -2] * cuts.h", ""),
+        ("clock left out of what kernels draw", " + prior.clock * clock * slower_j", ""),
+        (
+            "single kernels taken for alike",
+            "scatter=_scatter(activity, above_w)",
+            "scatter=0 * _scatter(activity, above_w)",
+        ),
         ("spread by readings alone", "weight = np.exp(-0.5 *", "weight = np.exp(-0.0 *"),
         ("idle power unknown between kernels", "replace(prior, level_w=prior.rest_w)", "prior"),
     ),
@@ -189,7 +202,10 @@ MUTANTS = [
     *_of(
         "run/division.py",
         ["run/test_division.py"],
-        ("what tracing changes left out", "float(np.hypot(self.coverage * u, _Z95 * tracing))", "self.coverage * u"),
+        ("what tracing changes left out", "_Z95 * tracing, _Z95", "0.0, _Z95"),
+        ("some kernels of a kind taken for all", "_Z95 * tracing, _Z95 * varies_j", "_Z95 * tracing, 0.0"),
+        ("what kernels draw at other times left out", "(seconds * others) @ self.varies_w,", "0.0,"),
+        ("what single kernels draw left out", "np.sqrt((seconds * others) @ self.scatter_w**2)", "0.0"),
         (
             "rows of a sum taken for independent",
             "u, tracing = float(np.linalg.norm(errors))",

@@ -6,7 +6,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import MASK
 from jouletrace.run import divisions_of, load, save, tables
-from jouletrace.run.division import Division, Powers
+from jouletrace.run.division import VARIATION, Division, Powers
 from jouletrace.run.paths import PathStep
 from make_runs import GPU, profile_run
 
@@ -14,7 +14,7 @@ ROOT = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
 """Two kinds known to 5 W each, of which 3 W are one error, and idle known to 1 W."""
 
 
-NOT_NEGATIVE = ("own", "overlapped", "most_w", "prior_w", "coverage")
+NOT_NEGATIVE = ("own", "overlapped", "most_w", "prior_w", "varies_w", "scatter_w", "coverage")
 """Columns of powers; a regression may find a power below zero, which then is not resolved."""
 
 
@@ -26,6 +26,8 @@ def powers(**changes):
         "most_w": np.full(3, 800.0),
         "prior_w": np.full(3, 300.0),
         "tracing_w": np.zeros(3),
+        "varies_w": np.zeros(3),
+        "scatter_w": np.zeros(3),
         "readings": 77,
         "coverage": 2.0,
         "root": ROOT,
@@ -96,6 +98,27 @@ def test_what_tracing_changes_is_one_error_of_all_kernels_and_none_of_idle():
     assert both.value == pytest.approx(0.9 * 80)
     assert both.budget["tracing"] == pytest.approx(80 * 0.02 / 1.959964)
     assert (idle.value, "tracing" in idle.budget) == (pytest.approx(10.0), False)
+
+
+def test_some_kernels_of_a_kind_may_draw_another_power_than_all():
+    """Together by one error, and each by itself; all of a kind draw the power that was measured."""
+    rows = divided((1, 0, 0.1), (1, 0, 0.3), (2, 1, 0.1), (3, 2, 0.2))
+    uneven = powers(varies_w=np.array([20.0, 10.0, 0.0]), scatter_w=np.array([3.0, 2.0, 0.0]))
+    found, even = Division("gpu", uneven, "", rows), Division("gpu", powers(), "", rows)
+    some, every = np.array([0.1, 0.05, 0.1, 0.0]), np.array([0.4, 0.1, 0.2, 0.0])
+    together, each = 0.1 * 0.75 * 20 + 0.05 * 0.5 * 10, np.sqrt(0.1 * 0.75 * 9 + 0.05 * 0.5 * 4)
+    assert found.energy(some).budget[VARIATION] == pytest.approx(np.hypot(together, each))
+    half = found.energy(some).half_width
+    assert half == pytest.approx(np.hypot(even.energy(some).half_width, 1.959964 * np.hypot(together, each)))
+    assert found.energy(every) == even.energy(every)
+
+
+def test_powers_of_an_older_version_say_nothing_of_some_kernels_of_a_kind(tmp_path):
+    run = profile_run(kernels=4)
+    run.powers = run.powers.drop_columns(["varies_w", "scatter_w"])
+    run.powers = tables.conform(run.powers, "powers")
+    (found,) = divisions_of(load(save(run, tmp_path / "run.zip")))
+    assert VARIATION not in found.energy(np.array([0.1, 0.0, 0.0, 0.0])).budget
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ def explained(
     of_each = {"own": np.ones(count), "overlapped": np.zeros(count), "most_w": np.full(count, 900.0)}
     causes = {"noise of the readings": (1 - response) * np.eye(count), RESPONSE: np.eye(count)}
     powers = Powers(
-        watts=true + off, **of_each, prior_w=np.full(count, 300.0), tracing_w=np.zeros(count), readings=100,
+        watts=true + off, **of_each, prior_w=np.full(count, 300.0), tracing_w=np.zeros(count),
+        varies_w=np.zeros(count), scatter_w=np.zeros(count), readings=100,
         coverage=1.96, root=np.diag(sd), causes=causes, gained=0.05 * np.eye(count),
     )  # fmt: skip
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "model"}]

@@ -201,7 +201,8 @@ def divide(run: Run, units: list[int]) -> None:
     root = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
     of_each = {"own": np.ones(3), "overlapped": np.zeros(3), "most_w": np.full(3, 800.0), "prior_w": np.full(3, 300.0)}
     powers = Powers(
-        watts=np.array([500.0, 300.0, 100.0]), **of_each, tracing_w=np.zeros(3), readings=77, coverage=2.0, root=root,
+        watts=np.array([500.0, 300.0, 100.0]), **of_each, tracing_w=np.zeros(3),
+        varies_w=np.zeros(3), scatter_w=np.zeros(3), readings=77, coverage=2.0, root=root,
         causes={"noise of the readings": 0.25 * np.eye(3), "drift": np.eye(3)}, gained=0.05 * np.eye(3),
     )  # fmt: skip
     rows = [

@@ -539,6 +539,8 @@ def powers_of_kinds(
         most_w=np.full(len(watts), most_w),
         prior_w=prior_w,
         tracing_w=np.zeros(len(watts)),
+        varies_w=np.append(rows.varies * np.maximum(watts[:-1], 0.0), 0.0),
+        scatter_w=np.sqrt(np.append(np.broadcast_to(rows.scatter, len(each))[kinds], 0.0)),
         readings=len(recording.readings),
         coverage=Z95,
         root=root,

@@ -94,7 +94,10 @@ class RecordedParts:
         self.division = self._divided(max(whole_s - self.times.busy_s, 0.0))
         factor, half = self._factor() if scaled else (1.0, 0.0)
         if self.powers is not None:
-            self.division = replace(self.division, powers=self.powers.of_kinds.scaled(factor, half))
+            powers = self.powers.of_kinds.scaled(factor, half)
+            if self.times.about["iterations"] > 1:  # each part runs in each iteration: at no time of its own
+                powers = replace(powers, varies_w=np.zeros(len(powers.watts)), scatter_w=np.zeros(len(powers.watts)))
+            self.division = replace(self.division, powers=powers)
         self.add_ops()
         self.add_kernels()
         self.add_phases()

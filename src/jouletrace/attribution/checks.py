@@ -238,6 +238,7 @@ def of_each(rows: ProgramEnergies, seconds: Floats, sd_w: float) -> ProgramEnerg
         before=common * rows.before[0, 0] + np.diag(variance),
         after=common * WIDER**2 * rows.after[0, 0] + apart,
         by_sensor=common * WIDER**2 * rows.by_sensor[0, 0],
+        varies=rows.varies,
     )
 
 

@@ -31,6 +31,9 @@ SPREADS = np.geomspace(0.001, 1.0, 25)
 _ROUNDS = 2
 """Turns of powers and of the derivatives that they give."""
 
+_BLOCK = 5
+"""Readings of a block of time: as few as show by how much kernels differ from their mean there."""
+
 
 @dataclass(frozen=True)
 class ProgramEnergies:
@@ -41,6 +44,8 @@ class ProgramEnergies:
     before: Floats  # covariance of the kinds' energies before the readings, in J², shape (kinds, kinds)
     after: Floats  # the same after readings whose errors are those that the chain has, and independent of each other
     by_sensor: Floats  # that part of it which sensors of the same kind share
+    varies: float = 0.0  # relative standard deviation of the power of all kernels from block to block of time
+    scatter: Floats | float = 0.0  # variance of a second by single kernels that differ, J²/s, shape (kinds,)
 
     def together(self, amounts: ArrayLike) -> Floats:
         """Weights of all energies in sums of kinds, of which ``amounts`` has the weights, shape (r, kinds)."""
@@ -119,20 +124,24 @@ def attribute_program(
     middle, factor = prior.spread
     weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
     sizes = np.outer(weight / weight.sum(), [share for *_, share in prior.slow])
-    likely = _likely(lambda d, s: solve(look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), problem), sizes)
-    energies = mixture(*likely, blocks=BLOCKS)
-    shift = base_w * np.asarray(cover @ cuts.h)
+    points = _likely(lambda d, s: solve(look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), problem), sizes)
+    energies = mixture(likely := list(points.values()), np.array([sizes[point] for point in points]), blocks=BLOCKS)
+    energies = replace(energies, mean_j=energies.mean_j + base_w * np.asarray(cover @ cuts.h))
     # If delay or response, and the rise, were known, which sensors of a kind may have in common
     kinds, shared = powers.wanted[len(spans) :], 2 if sampled is None else len(sampled.change) + 1
     by = seen.inverse[:, -shared:]
     settled = seen.inverse - by @ np.linalg.solve(by[-shared:], by.T)
     after, apart = (covariance[len(spans) :, len(spans) :] for covariance in (seen.covariance, seen.around(settled)))
+    best, spread = likely[energies.kept[energies.weight.argmax()]], SPREADS[[point[0] for point in points]]
     return ProgramEnergies(
-        energies=replace(energies, mean_j=energies.mean_j + shift),
+        energies=energies,
         seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
         after=after,
         by_sensor=after - apart,
+        varies=_varies(cuts, activity, part_s, above_w, best, prior, best.unknowns[len(powers.mean)], response.period_s)
+        / float(energies.weight @ energies.mean_j[:, len(spans) :].sum(axis=1)),
+        scatter=_scatter(activity, above_w) * float(energies.weight @ spread[energies.kept] ** 2),
     )
 
 
@@ -184,12 +193,52 @@ def _spread(
     Kernels that last L have density power² L. With samples every S apart, those shorter than S are seen in proportion
     to their length, and then as if they lasted S: readings scatter by a density of power² S, of which L / S is energy.
     """
-    lasts_s = activity.seconds[:-1] / np.maximum(np.bincount(activity.column, minlength=len(above_w)), 1)
+    lasts_s = _lasts_s(activity)
     density = part_s @ (above_w**2 * lasts_s) / cuts.h
     if not response.weight:
         return density, np.zeros(len(density))
     missed = part_s @ (above_w**2 * np.maximum(response.sample_s - lasts_s, 0.0)) / cuts.h
     return density, missed * (1 - np.exp(-2 * cuts.h / response.rise_s)) / (2 * response.rise_s)
+
+
+def _lasts_s(activity: Activity) -> Floats:
+    """Mean length of the intervals of each column, s, shape (columns,)."""
+    count = np.bincount(activity.column, minlength=len(activity.members))
+    return np.asarray(activity.seconds[:-1] / np.maximum(count, 1))
+
+
+def _scatter(activity: Activity, above_w: Floats) -> Floats:
+    """Variance of a second of each kind by single kernels, for a relative spread of 1, J²/s, shape (kinds,)."""
+    second, seconds = above_w**2 * _lasts_s(activity), activity.seconds[:-1]
+    return np.asarray((second * seconds) @ activity.shares / np.maximum(seconds @ activity.shares, 1e-12))
+
+
+def _varies(
+    cuts: Cuts,
+    activity: Activity,
+    part_s: Floats,
+    above_w: Floats,
+    solution: Solution,
+    prior: Prior,
+    clock: float,
+    period_s: float,
+) -> float:
+    """Standard deviation of what kernels draw in blocks of time beyond their mean, J over all of their time.
+
+    Beyond the powers of their columns they draw what the ``clock`` adds, an unknown in prior standard deviations, and
+    the chain's excess over idle power: that goes to kernels and to the time between them by the variance that each may
+    have.
+    """
+    busy_s = part_s.sum(axis=1)
+    slower_j = np.diff(activity.integral(cuts.time_s, above_w[activity.column] * activity.slowness))
+    kernels_j, rest_j = prior.spread[0] * part_s @ above_w, prior.excess_w * (cuts.h - busy_s)
+    of_kernels = kernels_j**2 / np.maximum(kernels_j**2 + rest_j**2, 1e-18)
+    extra_j = (solution.segment_j - solution.state[:-1, -2] * cuts.h) * of_kernels + prior.clock * clock * slower_j
+    extra_w = extra_j / np.maximum(busy_s, 1e-12)
+    beyond_j = extra_j - part_s @ (part_s.T @ extra_w / np.maximum(part_s.sum(axis=0), 1e-12))
+    block = ((cuts.time_s[:-1] - cuts.time_s[0]) // (_BLOCK * period_s)).astype(int)
+    each_j, each_s = np.bincount(block, beyond_j), np.bincount(block, busy_s)
+    return float(np.sqrt((each_j**2 / np.maximum(each_s, 1e-12)).sum() * busy_s.sum()))
 
 
 def _sensor(
@@ -249,8 +298,8 @@ def _late(
     return np.asarray(noise_w)
 
 
-def _likely(solved: Callable[[int, int], Solution], prior: Floats) -> tuple[list[Solution], Floats]:
-    """Solutions of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
+def _likely(solved: Callable[[int, int], Solution], prior: Floats) -> dict[tuple[int, int], Solution]:
+    """Solutions of the grid points that count, by point; ``prior`` has the shape of the grid.
 
     The evidence has one summit along the first axis, so that points beside unlikely ones needn't be tried.
     """
@@ -271,4 +320,4 @@ def _likely(solved: Callable[[int, int], Solution], prior: Floats) -> tuple[list
         best = max(tried, key=weight)  # the summit before its surroundings
         near = [point for point in tried if weight(point) > weight(best) + np.log(KEPT)]
         new = untried([best]) or untried(near)
-    return [tried[point] for point in near], np.array([prior[point] for point in near])
+    return {point: tried[point] for point in near}

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any, TypeVar
 
@@ -29,6 +30,9 @@ METHOD = "regression on the kernel timeline"
 RESPONSE = "response of the sensor"
 """Source of the uncertainty of powers that GPUs of a kind share, unless their sensors were calibrated."""
 
+VARIATION = "kernels of a kind differ"
+"""Source of the uncertainty of the energy of some kernels of a kind, whose power is the mean over all of them."""
+
 _Z95 = NormalDist().inv_cdf(0.975)
 _ROUNDED = 2.0**-13
 """The unit in which shares of variances are stored: the readings' share of a variance is known worse by far."""
@@ -43,7 +47,11 @@ UNKNOWN = 0.01
 _MOST = 1e9
 """Watts and shares beyond any, whose products can still be added."""
 
-_BY_KIND, _COMMON = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w"), ("readings", "coverage")
+_LATER = ("varies_w", "scatter_w")
+"""Columns that powers of older versions lack."""
+
+_BY_KIND = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w", *_LATER)
+_COMMON = ("readings", "coverage")
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,9 @@ class Powers:
         most_w: The largest power that is possible while a kind runs, W, shape (k,).
         prior_w: Standard deviation of each power before any reading, W, shape (k,).
         tracing_w: Standard uncertainty of each power by tracing, one error of all, W, shape (k,).
+        varies_w: Standard deviation of the power of some kernels of a kind from that of its others, one error of all
+            kinds, W, shape (k,).
+        scatter_w: The same of a second of kernels that differ each by itself, W√s, shape (k,).
         readings: Number of readings that determine the powers.
         coverage: 95 % half-width over the standard uncertainty, of the errors of the readings.
         root: Lower triangle whose product with its transpose is the covariance by the readings, W, shape (k, k).
@@ -72,6 +83,8 @@ class Powers:
     most_w: Floats
     prior_w: Floats
     tracing_w: Floats
+    varies_w: Floats
+    scatter_w: Floats
     readings: int
     coverage: float
     root: Floats
@@ -82,21 +95,27 @@ class Powers:
         """The same with energies of kernels, but not of idle, times a factor of this 95 % half-width."""
         by = np.append(np.full(len(self.watts) - 1, factor), 1.0)
         tracing = np.append(self.watts[:-1] * half / _Z95, 0.0)
-        root, most_w = self.root * by[:, None], self.most_w * by
-        return replace(self, watts=self.watts * by, most_w=most_w, root=root, tracing_w=tracing)
+        scaled = {name: getattr(self, name) * by for name in ("watts", "most_w", *_LATER)}
+        return replace(self, **scaled, root=self.root * by[:, None], tracing_w=tracing)
 
-    def energy(self, seconds: Floats) -> Estimate:
-        """Energy of seconds of each kind, shape (k,), whether or not the readings resolve it, J."""
+    def energy(self, seconds: Floats, others: Floats | float = 0.0) -> Estimate:
+        """Energy of seconds of each kind, shape (k,), whether or not the readings resolve it, J.
+
+        ``others`` is the share of each kind's time that isn't among these seconds: powers are means over all of it.
+        """
         value, errors = float(seconds @ self.watts), seconds @ self.root
         u, tracing = float(np.linalg.norm(errors)), abs(float(seconds @ self.tracing_w))
-        half = float(np.hypot(self.coverage * u, _Z95 * tracing))
+        varies = (seconds * others) @ self.varies_w, np.sqrt((seconds * others) @ self.scatter_w**2)
+        varies_j = float(np.hypot(*varies))
+        half = float(np.linalg.norm([self.coverage * u, _Z95 * tracing, _Z95 * varies_j]))
         shared = seconds @ self.overlapped > 0.05 * (seconds @ self.own)  # by several kernels, equally
         budget, before, direction = {}, 0.0, errors / u if u else errors
         for cause, share in self.causes.items():
             after = min(max(float(direction @ share @ direction), before), 1.0)
             budget[cause], before = u * float(np.sqrt(after - before)), after
         # a later cause may take nothing away by rounding, and what tracing changes may be unknown: neither is 0
-        budget = {cause: sd_j for cause, sd_j in (budget | {"tracing": tracing}).items() if sd_j > 0}
+        more = {"tracing": tracing, VARIATION: varies_j}
+        budget = {cause: sd_j for cause, sd_j in (budget | more).items() if sd_j > 0}
         energy = Estimate(value, value - half, value + half, self.readings, METHOD, budget=budget)
         return replace(energy, flags=("overlapped",)) if shared else energy
 
@@ -161,6 +180,11 @@ class Division:
                 groups[key][kinds - 1 if kind is None else kind] += seconds
         return groups
 
+    @cached_property
+    def _total_s(self) -> Floats:
+        """Seconds of each kind in all rows, shape (k,)."""
+        return self.grouped([[0]] * len(self.table))[0][:-1]
+
     def energy(self, seconds: Floats, *, remainder: bool = False) -> Estimate:
         """Energy of the sum of some rows, J, with its budget; null with a reason where the readings don't resolve it.
 
@@ -170,7 +194,7 @@ class Division:
         has_powers = remainder and seconds[:-1].any()
         if self.powers is None or (seconds[-1] > UNKNOWN * seconds.sum() and not has_powers):
             return Estimate.null(self.reason, METHOD)
-        energy = self.powers.energy(seconds[:-1])
+        energy = self.powers.energy(seconds[:-1], 1 - seconds[:-1] / np.maximum(self._total_s, seconds[:-1] + 1e-30))
         if remainder or self.powers.resolves(seconds[:-1]):
             return energy
         return replace(Estimate.null("not_resolved", METHOD), flags=energy.flags)
@@ -284,7 +308,7 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     triangles = {name: np.zeros((count, count)) for name in there}
     for name, triangle in triangles.items():
         triangle[lower] = value[code == names.index(name)]
-    columns = {name: kinds[name].to_numpy() for name in _BY_KIND}
+    columns = {name: tables.filled(kinds[name], 0.0 if name in _LATER else math.nan).to_numpy() for name in _BY_KIND}
     if not all(
         (np.abs(values) < _MOST).all() for values in (value, *columns.values())
     ):  # nor is it of one that is no number

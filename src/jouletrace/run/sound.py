@@ -48,7 +48,7 @@ _COUNTS = {
     "requests": ("level", "input_tokens", "output_tokens", "chunks"),
     "steps": ("new_tokens", "prefilling", "decoding", "context_tokens"),
     "divided": ("kind", "seconds", "count"),
-    "powers": ("readings", "coverage", "own", "overlapped", "most_w", "prior_w"),
+    "powers": ("readings", "coverage", "own", "overlapped", "most_w", "prior_w", "varies_w", "scatter_w"),
 }
 """Columns of non-negative numbers."""
 

@@ -245,6 +245,8 @@ POWERS = _schema(
     _field("most_w", pa.float64(), "W", "the largest power that is possible"),
     _field("prior_w", pa.float64(), "W", "standard deviation of the power before any reading"),
     _field("tracing_w", pa.float64(), "W", "standard uncertainty by tracing: one error of all kinds"),
+    _field("varies_w", pa.float64(), "W", "standard deviation of some of its kernels from others: one error of all"),
+    _field("scatter_w", pa.float64(), "W√s", "the same of a second of kernels that differ each by itself"),
     _field("readings", pa.int64(), "", "how many readings determine the powers of the device"),
     _field("coverage", pa.float64(), "1", "standard uncertainties by the readings in a 95 % half-width"),
 )
@@ -299,7 +301,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "requests": ("level", "sent_ns", "last_ns", "status"),
     "steps": ("start_ns", "end_ns", "new_tokens", "decoding", "context_tokens"),
     "divided": ("device", "unit", "kind", "seconds"),
-    "powers": tuple(POWERS.names),
+    "powers": tuple(name for name in POWERS.names if name not in ("varies_w", "scatter_w")),
     "errors": tuple(ERRORS.names),
 }
 """Columns that every table of a Run has; a version may add others."""
