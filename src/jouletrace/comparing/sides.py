@@ -23,6 +23,7 @@ from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.files import RUN_JSON
 from jouletrace.run.loading import REPEATS
 from jouletrace.run.metrics import EACH
+from jouletrace.run.model import derived
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_between, gain_of
@@ -169,7 +170,7 @@ def _independent(run: Run, path: str) -> list[SourceRun]:
             "energy_total_j": _mean(joules),
         }
         # Parts belong to the first process only.
-        device_run = run if number == 0 else replace(run, units=run.units.slice(0, 0))
+        device_run = run if number == 0 else derived(run, units=run.units.slice(0, 0))
         sources.append(SourceRun(device_run, f"{path}{_BLOCK}{number + 1}", replace(whole, figures=each)))
     return sources or [SourceRun(run, path, whole)]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ from jouletrace.profiler.program.recorded import analyse_program
 from jouletrace.profiler.program.timeline import gpus_of, recorded, within
 from jouletrace.run import Run, tables
 from jouletrace.run.measured import mend
+from jouletrace.run.model import derived
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
 from jouletrace.run.places import kernels_of
@@ -78,7 +78,7 @@ def _split(run: Run, traces: Sequence[ProcessTrace], begin_ns: int, end_ns: int,
     span |= {"start_ns": begin_ns, "end_ns": end_ns}
     if end_ns <= begin_ns:
         raise BadInputError("the ranks were not recorded at the same time")
-    whole = replace(
+    whole = derived(
         run,
         id=uuid4().hex,
         kind="program",

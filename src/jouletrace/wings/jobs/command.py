@@ -179,9 +179,9 @@ def _runs(logs: list[Path], hosts: dict[str, str], asked: set[str], time_zone: s
 
 def _of_host(run: Run, host: str) -> Run:
     """The same log with the GPUs of one host."""
-    from dataclasses import replace
+    from jouletrace.run.model import derived
 
-    return replace(run, devices=[device for device in run.devices if device.host == host])
+    return derived(run, devices=[device for device in run.devices if device.host == host])
 
 
 def _keep(folder: Path, billed: JobsBill, given: Tariff, zone: tzinfo) -> None:
