@@ -50,6 +50,7 @@ ELSEWHERE = {
     "merge runs/mine": "tests/profiler/record/test_ranks.py",
     "merge FOLDER": "tests/profiler/record/test_ranks.py",
     "fleet report FOLDER": "the same with names",
+    "jobs power.csv --jobs sacct.txt --price 0.30EUR/kWh": "tests/wings/jobs/test_bill.py",
     "jobs node1.csv node2.csv --jobs jobs.csv --price 0.30EUR/kWh --carbon 400g/kWh -o bill": "the same",
     "jobs node1.csv node2.csv --jobs sacct.txt --time-zone Europe/Berlin --price 0.30EUR/kWh --carbon 400g/kWh "
     "-o bill": "tests/wings/jobs/test_bill.py",

@@ -216,6 +216,14 @@ def test_doctor_names_every_sensor_and_what_is_missing(capsys):
         assert library in text
 
 
+def test_a_long_name_of_a_library_stands_apart_from_its_note(capsys, monkeypatch):
+    from jouletrace.profiler import doctor
+
+    monkeypatch.setattr(doctor, "LIBRARIES", {"a.library.with.a.long.name": "nothing"})
+    said = command(capsys, "doctor", "-d", "sim:h100").out
+    assert "✗ a.library.with.a.long.name  not installed" in said
+
+
 def test_lines_of_doctor_fit_a_terminal_of_80_columns(monkeypatch):
     check_that_lines_fit(monkeypatch, "doctor", "-d", "sim:h100")
 

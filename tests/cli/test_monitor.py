@@ -239,10 +239,10 @@ def test_lines_for_a_log_keep_to_the_width_and_figures_whole():
     values |= {"temperature_c": 65.0, "memory_used_bytes": 79.1 * 2**30}
     name = "NVIDIA RTX 6000 Ada Generation"
     reading = Reading("GPU-1", name, DeviceInfo("GPU-1", name), 1, values)
-    for width in (40, 80, 200):
+    for width in (40, 80, 200, 0):
         text = _plain_line(reading, width)
-        assert max(map(len, text.splitlines())) <= width
-        assert len(text.splitlines()) == {40: 3, 80: 2, 200: 1}[width]
+        assert max(map(len, text.splitlines())) <= (width or len(text))
+        assert len(text.splitlines()) == {40: 3, 80: 2, 200: 1, 0: 1}[width]
         for figure in (name, "700.2 W", "util 100 %", "SM 1980 MHz", "mem 2619 MHz", "65 °C", "79.10 GiB"):
             assert figure in text
 

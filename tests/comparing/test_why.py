@@ -423,6 +423,7 @@ def test_without_kernels_waiting_and_work_are_distinguished_and_an_option_is_nam
     found = both(a, b)
     assert [row.value for row in found.why.rows] == pytest.approx([0.8, 0.0, 0.0], abs=1e-9)
     assert "+0.800 J: +0.800 floor of the GPU longer; rest" in said(found)
+    assert "count" not in [column.name for column in table(found.why, 9).columns], "of launches, which aren't known"
     lacking = "A, B" if not any(sides) else "A"
     assert f"the energies of kernels aren't known in {lacking}: --detail kernel, or jouletrace run" in said(found)
 

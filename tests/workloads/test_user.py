@@ -150,6 +150,7 @@ def test_a_user_s_model_can_be_built_and_run_as_shapes(user_file):
             {"batch": 1, "config": {"batch": "2"}},
             r"--config batch: .* has no parameter 'batch' of its own",
         ),
+        ("shaped", {"config": {"witdh": "7"}}, r"has no parameter 'witdh' of its own to take it; did you mean 'width'"),
         ("shaped", {"config": {"width": "wide"}}, r"--config width=wide: must read as int, such as 4"),
     ],
 )

@@ -60,8 +60,9 @@ def doctor(
         _item(console, WITHOUT_GPU, indent=2)
         console.print()
     console.print(Text("Libraries and tools", style="bold"))
+    width = max(map(len, diagnosis.extras), default=0) + 2
     for name, extra in diagnosis.extras.items():
-        _item(console, str(extra["note"]), _GOOD if extra["available"] else _BAD, name=f"{name:<14}")
+        _item(console, str(extra["note"]), _GOOD if extra["available"] else _BAD, name=name.ljust(width))
 
 
 def _write_bundle(device: str, place: Path) -> None:

@@ -183,11 +183,11 @@ def _cells(reading: Reading) -> list[str]:
 
 
 def _plain_line(reading: Reading, width: int) -> str:
-    """The latest readings of a device in one line, wrapped at ``width`` columns."""
+    """The latest readings of a device in one line, wrapped at ``width`` columns; 0 wraps nothing, as in a file."""
     lines = [reading.name]
     for (_, name, unit, _, _), cell in zip(COLUMNS, _cells(reading), strict=True):
         figure = f"{_BRIEF.get(name, '')}{cell} {unit}"
-        if len(lines[-1]) + 2 + len(figure) > width:
+        if width and len(lines[-1]) + 2 + len(figure) > width:
             lines.append("")
         lines[-1] += f"  {figure}"
     return "\n".join(lines)
@@ -240,7 +240,7 @@ class LiveTable:
             return
         for reading in readings:
             if reading.time_ns:
-                say(_plain_line(reading, get_terminal_size().columns))
+                say(_plain_line(reading, get_terminal_size().columns if sys.stderr.isatty() else 0))
         if work is not None:
             say(_work_line(work))
             if work.problem != self._said:  # reported once at its start and once at its end

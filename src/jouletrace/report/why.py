@@ -81,17 +81,18 @@ def _of_work(why: Why, unit: PrintedUnit) -> list[str]:
 
 def table(why: Why, top: int) -> Table:
     """The causes by joules of difference, equal layers as one, and what all leave of the whole."""
-    unit = unit_of(why)
+    unit, changed = unit_of(why), [row for row in why.rows if row.value]
+    terms = {"count": (COUNT,), "time": (TIME, WAITING), "power": (POWER,)}
+    terms = {name: keys for name, keys in terms.items() if any(key in row.terms for row in changed for key in keys)}
     columns = [
         Column("cause", long="middle"),
         Column("module", long="start"),
         Column("B − A", numeric=True, key="change", unit=unit),
         Column("how", key="how"),
         *(Column(name, numeric=True, key=name.lower(), unit=unit, wide=1) for name in ("A", "B")),
-        *(Column(name, numeric=True, key=name, unit=unit, wide=2) for name in ("count", "time", "power")),
+        *(Column(name, numeric=True, key=name, unit=unit, wide=2) for name in terms),
     ]
     section = Table("Why", columns, apart=True, id="why")
-    changed = [row for row in why.rows if row.value]
     for row in changed[:top]:
         kernels = dict.fromkeys(leaf.kernel for leaf in (*row.a, *row.b) if leaf.kernel)
         section.rows.append(
@@ -101,7 +102,7 @@ def table(why: Why, top: int) -> Table:
                 Cell(_with_sign(cell(row.change, unit)), row.change.value, row.change.low, row.change.high),
                 _ways(row),
                 *(Cell(cell(Estimate(energy.value), unit), energy.value) for energy in row.energy),
-                *(_term(row, names, unit) for names in ((COUNT,), (TIME, WAITING), (POWER,))),
+                *(_term(row, names, unit) for names in terms.values()),
             ]
         )
     if rest := changed[top:]:

@@ -265,7 +265,10 @@ class UserWorkload:
         named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         for key, text in options.config.items():
             if key in offered or key not in named:
-                raise BadInputError(f"--config {key}: {self.name} has no parameter '{key}' of its own to take it")
+                meant = nearest(key, sorted(named))
+                raise BadInputError(
+                    f"--config {key}: {self.name} has no parameter '{key}' of its own to take it{meant}"
+                )
             default = next(p.default for p in parameters if p.name == key)
             offered[key] = read_as(key, text, None if default is inspect.Parameter.empty else default)
         for key in ("batch", "seq_len"):

@@ -9,6 +9,7 @@ import pytest
 
 from commands import command, done
 from covering import fewest
+from import_logs import emissions
 from jouletrace.stats import expanded
 
 T0 = 1_795_996_800  # 2026-11-30 00:00 UTC
@@ -237,6 +238,15 @@ def test_a_log_without_times_of_day_is_refused(tmp_path, capsys):
     assert "no times of day" in command(capsys, "jobs", str(log), "--jobs", str(table)).complaint
 
 
+def test_figures_without_readings_are_refused(tmp_path, capsys):
+    log, table = tmp_path / "emissions.csv", tmp_path / "jobs.txt"
+    log.write_text(emissions(3))
+    table.write_text("name,start,end\na,2026-11-30 01:00,2026-11-30 02:00\n")
+    said = command(capsys, "jobs", str(log), "--jobs", str(table)).complaint
+    assert "no readings of power" in said
+    assert f"jouletrace import {log}" in said
+
+
 def test_a_folder_that_is_a_file_is_refused_before(day, tmp_path, capsys):
     _, _, _, (log, table) = day
     (tmp_path / "afile").write_text("")
@@ -253,6 +263,16 @@ def test_a_count_of_gpus_says_not_which(day, tmp_path):
     table.write_text(table.read_text().replace("gpu=1", "gpu=2"))
     (job,) = billed(log, "--jobs", table)["jobs"]
     assert job["gpus"] == ["0", "1"]
+
+
+def test_jobs_share_a_note(day, tmp_path, capsys):
+    _, _, _, (log, _) = day
+    rows = "".join(f"{name}|gres/gpu=1|2026-11-30T01:00:00|2026-11-30T02:00:00\n" for name in "abcde")
+    table = tmp_path / "jobs.txt"
+    table.write_text(f"JobName|AllocTRES|Start|End\n{rows}")
+    said = command(capsys, "jobs", str(log), "--jobs", str(table)).out
+    assert said.count("doesn't say which") == 1
+    assert "a, b, c, 2 more: it had 1 of 2 GPUs" in said
 
 
 def test_two_hosts(tmp_path):
@@ -274,6 +294,13 @@ def test_without_a_table_a_job_ends_where_its_gpu_rests(tmp_path):
     work = sorted(job["energy_j"]["value"] for job in found["jobs"])
     truth = sorted([joules["train"] / 2, joules["train"] / 2, joules["sweep"], joules["eval"]])
     assert work == pytest.approx(truth, rel=0.03)
+
+
+def test_a_host_that_nothing_states_is_unknown(tmp_path, capsys):
+    log, _, _ = day_of_gpus(tmp_path, JOBS)
+    said = command(capsys, "jobs", str(log), "--split-idle", "5min").out
+    assert re.search(r"^by host\n.*\n─+\n\(unknown\)  ", said, re.MULTILINE)
+    assert "no reading of power" not in said
 
 
 def test_it_writes_tables(day, tmp_path):

@@ -233,6 +233,14 @@ def test_a_log_with_neither_header_nor_units_asks_for_the_header(tmp_path):
         read(tmp_path, "nvidia_smi", _without_header(str).replace(" W", ""))
 
 
+def test_a_log_with_neither_header_nor_units_is_read_as_its_refusal_says(tmp_path):
+    path = write(tmp_path, "".join(f"2026/03/03 10:00:{k}.000, {k}.5\n" for k in range(10, 20)))
+    with pytest.raises(BadInputError, match="--format table --map time=1 --map power=2 takes"):
+        read_files([path])
+    run = read_files([path], ImportOptions(format="table", map={"time": "1", "power": "2"}))
+    assert run.series(run.devices[0].id, "power_w")[1].tolist() == [k + 0.5 for k in range(10, 20)]
+
+
 @pytest.mark.parametrize("field", ["used", "free", "total"])
 def test_memory_without_a_unit_is_in_mib(tmp_path, field):
     text = f"timestamp, power.draw, memory.{field}\n" + "".join(

@@ -157,6 +157,8 @@ def _runs(logs: list[Path], hosts: dict[str, str], asked: set[str], time_zone: s
         runs: dict[str, Run] = {}
         for name, some in files.items():
             run = import_files(*some, time_zone=time_zone)
+            if not run.channels:
+                raise BadInputError(f"{some[0]}: has no readings of power, only what jouletrace import {some[0]} shows")
             if any(about["clock"] != UNIX for about in run.settings["imported"]):
                 raise BadInputError(f"{some[0]}: has no times of day, by which jobs are placed")
             stated = sorted({device.host for device in run.devices if device.host})

@@ -62,6 +62,7 @@ def jobs_table(bill: JobsBill, tariff: Tariff, zone: tzinfo) -> Table:
             Column("recorded", unit=PERCENT, key="share_recorded"),
         ],
     )
+    of_note: dict[str, list[str]] = {}
     for line in bill.jobs:
         job = line.job
         assert job is not None
@@ -73,7 +74,10 @@ def jobs_table(bill: JobsBill, tariff: Tariff, zone: tzinfo) -> Table:
         row = [line.what, job.id, job.user, hosts, gpus, begin, end, *lines.cells(*_stated(line))]
         table.rows.append([*row, line.recorded if line.seconds else None])
         if line.note:
-            table.notes.append(f"{line.what}{f' ({job.id})' if job.id else ''}: {line.note}")
+            of_note.setdefault(line.note, []).append(f"{line.what} ({job.id})" if job.id else line.what)
+    for note, names in of_note.items():
+        shown = [*names[:3], *([f"{len(names) - 3} more"] if len(names) > 3 else [])]
+        table.notes.append(f"{', '.join(shown)}: {note}")
     if any(line.rest is not None for line in bill.jobs):
         table.notes.append(f"at rest: below {AT_REST:.0%} of the way from the level without work to that at work")
     return table
@@ -83,7 +87,7 @@ def sums_table(bill: JobsBill, by: str, tariff: Tariff) -> Table:
     """A row a user, host or day; all add up to the whole."""
     lines = _lines_of(bill, tariff)
     table = Table(f"by {by}", [Column(by), *lines.columns()])
-    table.rows = [[line.what, *lines.cells(*_stated(line))] for line in (*bill.sums[by], bill.whole)]
+    table.rows = [[line.what or "(unknown)", *lines.cells(*_stated(line))] for line in (*bill.sums[by], bill.whole)]
     return table
 
 

@@ -201,7 +201,8 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stam
     start = query_start(text) or 0
     unnamed = without_header(text[start:])
     if unnamed and "power.draw" not in unnamed:
-        raise BadInputError(f"{path}: no header names the power, and no cell is in W: {WITH_HEADER}")
+        by_number = "jouletrace import --format table --map time=1 --map power=2 takes columns by their numbers"
+        raise BadInputError(f"{path}: no header names the power, and no cell is in W: {WITH_HEADER}; or {by_number}")
     table = read_delimited(text, log.left, header=unnamed, start=start)
     return _read_rows(path, log, text, table, options, unnamed=bool(unnamed))
 
