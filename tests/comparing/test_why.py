@@ -240,6 +240,22 @@ def test_programs_of_other_numbers_of_steps_are_compared_per_step():
     assert first.terms["time"] > 0
 
 
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("calls", [1, 100])
+def test_all_kernels_of_a_kind_differ_by_nothing_per_step_or_in_a_mean_of_runs(calls, runs):
+    def halves(varies: float) -> list[float]:
+        sides = [
+            [
+                (explained(kind="program", varies=varies, steps={"module": "Model", "calls": of}), f"{i}")
+                for i in range(runs)
+            ]
+            for of in (calls, 2 * calls)
+        ]
+        return [row.change.half_width for row in compare(*sides).why.rows]
+
+    assert halves(0.2) == pytest.approx(halves(0.0))
+
+
 @pytest.mark.parametrize("of_b", [None, {"module": "Other", "calls": 200}, {"module": "Model", "calls": 100}])
 def test_programs_whose_steps_are_not_known_or_equal_are_compared_in_all(of_b):
     of_a = {"module": "Model", "calls": 100}

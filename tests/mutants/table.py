@@ -207,6 +207,11 @@ MUTANTS = [
         ("what kernels draw at other times left out", "(seconds * others) @ self.varies_w,", "0.0,"),
         ("what single kernels draw left out", "np.sqrt((seconds * others) @ self.scatter_w**2)", "0.0"),
         (
+            "single kernels of a step taken for all",
+            "self.powers.scatter_w * math.sqrt(factor)",
+            "self.powers.scatter_w",
+        ),
+        (
             "rows of a sum taken for independent",
             "u, tracing = float(np.linalg.norm(errors))",
             "u, tracing = float(np.linalg.norm(seconds[:, None] * self.root))",

@@ -113,6 +113,19 @@ def test_some_kernels_of_a_kind_may_draw_another_power_than_all():
     assert found.energy(every) == even.energy(every)
 
 
+def test_a_scaled_division_has_scaled_energies_of_the_same_relative_errors():
+    """Of a step, or of a mean of several runs: the kernels are the same share of all of their kind."""
+    rows = divided((1, 0, 0.1), (1, 0, 0.3), (2, 1, 0.1), (3, 2, 0.2))
+    whole = Division("gpu", powers(varies_w=np.full(3, 20.0), scatter_w=np.full(3, 3.0)), "", rows)
+    step, some, every = whole.scaled(0.01), np.array([0.1, 0.05, 0.1, 0.0]), np.array([0.4, 0.1, 0.2, 0.0])
+    of_step, of_whole = step.energy(0.01 * some), whole.energy(some)
+    assert of_step.value == pytest.approx(0.01 * of_whole.value)
+    assert of_step.half_width == pytest.approx(0.01 * of_whole.half_width)
+    assert of_step.budget == pytest.approx({cause: 0.01 * sd_j for cause, sd_j in of_whole.budget.items()})
+    assert VARIATION not in step.energy(0.01 * every).budget
+    assert Division("gpu", None, "no_power", rows).scaled(0.01).energy(every).reason == "no_power"
+
+
 def test_powers_of_an_older_version_say_nothing_of_some_kernels_of_a_kind(tmp_path):
     run = profile_run(kernels=4)
     run.powers = run.powers.drop_columns(["varies_w", "scatter_w"])

@@ -47,6 +47,7 @@ def explained(
     error: float = 0.01,
     response: float = 0.0,
     within: float = 0.001,
+    varies: float = 0.0,
     errors: np.random.Generator | None = None,
     device: DeviceInfo | None = None,
     kind: str = "profile",
@@ -61,6 +62,7 @@ def explained(
         error: Relative standard uncertainty of each power.
         response: Share of its variance that is the response of the sensor.
         within: Relative standard uncertainty of the whole.
+        varies: Relative standard deviation of some kernels of a kind from the others, together, and of 1 s of each.
         errors: Draws the errors of powers, and of the whole; none are made if None.
         device: The GPU.
         kind: Of the Run.
@@ -76,7 +78,7 @@ def explained(
     causes = {"noise of the readings": (1 - response) * np.eye(count), RESPONSE: np.eye(count)}
     powers = Powers(
         watts=true + off, **of_each, prior_w=np.full(count, 300.0), tracing_w=np.zeros(count),
-        varies_w=np.zeros(count), scatter_w=np.zeros(count), readings=100,
+        varies_w=varies * true, scatter_w=varies * true, readings=100,
         coverage=1.96, root=np.diag(sd), causes=causes, gained=0.05 * np.eye(count),
     )  # fmt: skip
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "model"}]

@@ -159,19 +159,18 @@ def _recorded(run: Run, weight: float) -> Iterator[Leaf]:
             return
     divisions = divisions_of(run)
     counts = {row["id"]: row["count"] for row in run.units.to_pylist()}
-    for division in divisions:
+    for division in (division.scaled(weight) for division in divisions):
         columns = [division.column(name) for name in ("unit", "kind", "seconds", "count")]
         spent = Counter[int]()
         for unit, own_s in zip(columns[0], columns[2], strict=True):
             spent[unit] += own_s
         for unit, kind, own_s, often, path in zip(*columns, division.path, strict=True):
-            seconds, powers = own_s * weight, division.powers
-            energy = Estimate.null(division.reason)
+            energy, powers = Estimate.null(division.reason), division.powers
             if powers is not None and kind is not None:
-                energy = Estimate(seconds * float(powers.watts[kind]))
+                energy = Estimate(own_s * float(powers.watts[kind]))
             # Runs of older versions state launches of units alone: one takes as long at each site
             launches = (counts.get(unit) or 1) * own_s / (spent[unit] or 1.0) if often is None else often
-            leaf = replace(_at(path), count=launches * weight, seconds=seconds, energy=energy)
+            leaf = replace(_at(path), count=launches * weight, seconds=own_s, energy=energy)
             yield leaf if kind is None else replace(leaf, division=division, kind=kind)
     for _, name, unit in beside(run, divisions):
         energy, time = (run.result(metric, unit) for metric in ("energy_total_j", "time_s"))

@@ -180,6 +180,12 @@ class Division:
                 groups[key][kinds - 1 if kind is None else kind] += seconds
         return groups
 
+    def scaled(self, factor: float) -> Division:
+        """The same with this factor on all energies: what kernels differ by goes with the root of their time."""
+        powers = self.powers and replace(self.powers, scatter_w=self.powers.scatter_w * math.sqrt(factor))
+        seconds = self.table["seconds"].to_numpy() * factor
+        return replace(self, powers=powers, table=tables.changed(self.table, "seconds", seconds))
+
     @cached_property
     def _total_s(self) -> Floats:
         """Seconds of each kind in all rows, shape (k,)."""
