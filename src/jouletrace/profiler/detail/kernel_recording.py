@@ -179,24 +179,21 @@ def _listed(units: Units, listing: Listing) -> tuple[Ints, Ints]:
     kernels = np.full((len(listing.calls), len(listing.names)), UNKNOWN, np.int64)
     sites = np.full(len(listing.calls), UNKNOWN, np.int64)
     shapes: dict[tuple[str, ...], set[str]] = {}
+    alike: dict[tuple[str, ...], set[str]] = {}
     for call in listing.calls:
         shapes.setdefault((call.op, call.module, call.phase), set()).add(call.shapes)
-    stated = [
-        None if len(shapes[call.op, call.module, call.phase]) > MOST_SHAPES else call.shapes or None
-        for call in listing.calls
-    ]
-    alike: dict[tuple[str | None, ...], set[str]] = {}
-    for call, shapes_ in zip(listing.calls, stated, strict=True):
-        alike.setdefault((call.op, shapes_, of_equal_layers(call.module), call.phase), set()).add(call.module)
-    for index, (call, shapes_) in enumerate(zip(listing.calls, stated, strict=True)):
+        alike.setdefault((call.op, of_equal_layers(call.module), call.phase), set()).add(call.module)
+    for index, call in enumerate(listing.calls):
         if not call.op:
             for kernel in call.kernels:
                 kernels[index, kernel] = _kernel(units, listing.names[kernel], 1)
             continue
-        equal = of_equal_layers(call.module)
-        pattern = equal if len(alike[call.op, shapes_, equal, call.phase]) > 1 else call.module
+        of = (call.op, of_equal_layers(call.module), call.phase)
+        pattern = of[1] if len(alike[of]) > 1 else call.module
+        several = len(shapes[call.op, call.module, call.phase]) > MOST_SHAPES
+        shapes_ = None if several else call.shapes or None
         about: dict[str, Any] = {"op": call.op, "shapes": shapes_, "phase": call.phase or None}
-        key = (call.op, shapes_, pattern, call.phase)
+        key = (call.op, about["shapes"], pattern, call.phase)
         row = {"module": pattern or None, **about}
         op = units.once(("op", *key), "op", call.op, MODEL_UNIT, 1, **row)
         for kernel in call.kernels:
