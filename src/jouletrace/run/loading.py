@@ -22,7 +22,6 @@ from jouletrace.run.masking import mask
 from jouletrace.run.model import Held, Run, put
 from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, of_csv, run_files
-from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SPOOL, read_spool
 
 REPEATS = "repeats"
@@ -125,8 +124,11 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     doubts = Doubts(checksums, sealed)
     there = files.names()
     if not run.complete and source.is_dir():
-        with Scratch() as scratch:
-            gather(run, source / SPOOL, scratch.path)
+        try:
+            gather(run, source / SPOOL)
+        except OSError as error:
+            why = f"its readings can't be put together in the folder for temporary files: {error.strerror or error}"
+            raise BadInputError(f"cannot open {source}: {why} (TMPDIR names another folder)") from None
     for name in tables.TABLES:
         file_name = f"{name}.parquet"
         if file_name in there:
