@@ -15,7 +15,20 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import refresh
-from jouletrace.run import ChannelInfo, DeviceInfo, Run, SpoolWriter, files, load, save, sound, spool, tables, verify
+from jouletrace.run import (
+    ChannelInfo,
+    DeviceInfo,
+    Run,
+    SpoolWriter,
+    files,
+    load,
+    save,
+    save_header,
+    sound,
+    spool,
+    tables,
+    verify,
+)
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.gathered import READINGS, gather
 from jouletrace.run.masking import mask
@@ -206,9 +219,7 @@ def cut_off(tmp_path):
         devices=[DeviceInfo(device, "H100") for device in DEVICES],
         channels=[ChannelInfo(device, channel, "1", "s") for device in DEVICES for channel in CHANNELS],
     )
-    save(run, tmp_path / "run")
-    for path in (tmp_path / "run").glob("*.parquet"):
-        path.unlink()
+    save_header(run, tmp_path / "run", first=True)
     spooled(tmp_path / "run" / "spool", 5)
     return tmp_path / "run"
 
@@ -252,6 +263,18 @@ def test_what_a_kill_left_says_where_it_needs_room(cut_off):
         resource.setrlimit(resource.RLIMIT_FSIZE, before[1])
         signal.signal(signal.SIGXFSZ, before[0])
     assert len(load(cut_off).series("GPU-a", "power_w")[0]) == 6 * MINUTE
+
+
+def test_a_save_that_was_broken_off_changes_nothing(cut_off):
+    before = load(cut_off)
+    data = (cut_off / "run.json").read_bytes()
+    save(before, cut_off.with_name("whole"))
+    for name in ("samples", "recent"):
+        shutil.copy(cut_off.with_name("whole") / f"{name}.parquet", cut_off)
+    cut = load(cut_off)
+    assert (cut_off / "run.json").read_bytes() == data
+    assert in_files(cut) == list(READINGS)
+    assert all(cut.table(name).equals(before.table(name)) for name in READINGS)
 
 
 def test_what_a_kill_left_of_minutes_needs_no_temporary_folder(cut_off, monkeypatch):
