@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jouletrace.comparing.sides import _repeats
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import refresh
 from jouletrace.run import (
@@ -21,6 +22,7 @@ from jouletrace.run import (
     Run,
     SpoolWriter,
     files,
+    limits,
     load,
     save,
     save_header,
@@ -32,7 +34,7 @@ from jouletrace.run import (
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.gathered import READINGS, gather
 from jouletrace.run.masking import mask
-from jouletrace.run.model import held, put
+from jouletrace.run.model import derived, held, put
 from jouletrace.run.seconds import NS
 from make_runs import START
 
@@ -314,6 +316,29 @@ def test_a_file_that_others_write_to_is_not_saved_as_if_it_were_whole(long_run, 
         with pytest.raises(BadInputError, match=r"samples.parquet was written to since it was opened: open the Run"):
             use()
     assert not (tmp_path / "again").exists()
+
+
+def test_a_table_that_is_too_large_for_memory_is_read_by_channel(long_run, tmp_path, monkeypatch):
+    save(long_run, tmp_path / "run")
+    run = load(tmp_path / "run")
+    monkeypatch.setattr(limits, "MOST_BYTES", 24 * len(held(run, "samples")) - 1)
+    with pytest.raises(BadInputError, match=r"samples.parquet has 6600 rows, more than are read at once: run.series"):
+        _ = run.samples
+    assert len(run.series("GPU-a", "power_w")[0]) == 11 * MINUTE
+    monkeypatch.setenv(limits.VARIABLE, "1")
+    assert len(run.samples) == 6600
+
+
+def test_simulations_of_different_lengths_are_compared_without_reading_all_of_them(tmp_path, monkeypatch):
+    runs = []
+    for minutes in (1, 2):
+        spooled(tmp_path / str(minutes), minutes)
+        devices = [DeviceInfo(device, "H100", simulated=True) for device in DEVICES]
+        runs.append(gathered(tmp_path / str(minutes), Run(kind="monitor", devices=devices)))
+    assert _repeats(runs[0], load(save(runs[0], tmp_path / "run"))) is False  # one measurement
+    assert _repeats(runs[0], derived(runs[0], id="other")) is True
+    monkeypatch.setattr(ChannelFile, "_read", None)
+    assert _repeats(*runs) is False
 
 
 def test_rows_are_those_that_their_group_states(long_run, tmp_path):

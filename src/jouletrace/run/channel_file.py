@@ -18,7 +18,7 @@ from jouletrace.arrays import Floats, Ints
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
 from jouletrace.run.files import chunks
-from jouletrace.run.limits import Allowance, metadata_of
+from jouletrace.run.limits import VARIABLE, Allowance, TooLargeError, metadata_of
 
 Check = Callable[[pa.Table, str], None]
 
@@ -186,6 +186,9 @@ class ChannelFile:
             with self._opened() as file:
                 table = tables.read(file, self.name, Allowance(self.size), groups)
             self._check(table, self.name)
+        except TooLargeError:
+            less = f"run.series(device, channel) reads one channel, and {VARIABLE}=8 allows 8 GiB"
+            raise BadInputError(f"{self._where} has {self._rows} rows, more than are read at once: {less}") from None
         except ValueError as error:
             raise BadInputError(f"{self._where} is damaged: {error}") from None
         return table
