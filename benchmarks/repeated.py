@@ -6,7 +6,8 @@
     /usr/bin/time -v jouletrace show /tmp/week.run
 
 Means and extremes are repeated, each time later by the length of the recording; its last hour is that of the last time.
-Energy counters go on. To record a week of eight GPUs takes 70 min of CPU.
+Of a recording of an hour at most all readings are repeated, as ``jouletrace run`` keeps them. Energy counters go on. To
+record a week of eight GPUs takes 70 min of CPU.
 """
 
 import argparse
@@ -25,6 +26,8 @@ NS, MINUTE_NS, MINUTES = 10**9, 60 * 10**9, 60
 
 def minutes(table, start_ns):
     """The rows of each minute, channel by channel, which is their order in the whole: as the recorder writes them."""
+    if not len(table):
+        return
     minute = (table["time_ns"].to_numpy() - 1 - start_ns) // MINUTE_NS
     order = np.argsort(minute, kind="stable")
     table, edges = table.take(order), np.flatnonzero(np.diff(minute[order], prepend=-1))
@@ -50,8 +53,11 @@ def main():
     parser.add_argument("times", type=int)
     asked = parser.parse_args()
     run = jt.load(asked.run)
-    hour_ns = -(-int(np.min(run.recent["time_ns"].to_numpy())) // NS) * NS
-    length_ns = -(-(int(np.max(run.recent["time_ns"].to_numpy())) - run.created_ns) // NS) * NS
+    newest = run.recent if len(run.recent) else run.samples  # of at most an hour, none of which is thinned
+    hour_ns = (
+        -(-int(np.min(run.recent["time_ns"].to_numpy())) // NS) * NS if len(run.recent) else np.iinfo(np.int64).max
+    )
+    length_ns = -(-(int(np.max(newest["time_ns"].to_numpy())) - run.created_ns) // NS) * NS
     _, joules = run.series(run.devices[0].id, ENERGY_COUNTER)
     kept = {name: getattr(run, name) for name in ("kind", "created_ns", "workload", "settings", "devices", "channels")}
     save_header(jt.Run(**kept, clock_pairs=run.clock_pairs[:1], complete=False), asked.output, first=True)

@@ -69,10 +69,10 @@ def test_a_disk_that_is_full_at_the_end_leaves_what_was_recorded(capsys, workspa
 
 @pytest.mark.thorough
 def test_a_zip_that_does_not_fit_leaves_the_folder_that_it_was_to_be_made_of(capsys, workspace, monkeypatch):
-    def refuse(files):
+    def refuse(files, sink):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store, "_zipped", refuse)
+    monkeypatch.setattr(store, "_zip", refuse)
     said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "-o", "run.zip")
     assert said.code == 2
     assert "cannot write run.zip: No space left on device" in said.err

@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from jouletrace.comparing.sides import _repeats
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import refresh
+from jouletrace.recording.session import Session
 from jouletrace.run import (
     ChannelInfo,
     DeviceInfo,
@@ -31,6 +33,7 @@ from jouletrace.run import (
     tables,
     verify,
 )
+from jouletrace.run import gathered as gathered_module
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.gathered import READINGS, gather
 from jouletrace.run.masking import mask
@@ -86,6 +89,20 @@ def long_run(tmp_path):
 
 def in_files(run):
     return [name for name in READINGS if isinstance(held(run, name), ChannelFile)]
+
+
+def test_very_many_readings_stay_in_files_though_none_are_thinned(tmp_path, monkeypatch):
+    monkeypatch.setattr(gathered_module, "LARGE_BYTES", 1 << 10)
+    with Session("record", [open_device("sim:h100")], folder=tmp_path / "run") as session:
+        session.clock.sleep(5.0)
+        run = session.finish()
+    assert in_files(run) == ["samples"]
+    back = load(tmp_path / "run")
+    assert isinstance(held(back, "samples"), ChannelFile)
+    stamps, _ = back.series(run.devices[0].id, "power_w")
+    assert len(stamps) > 200
+    assert np.all(np.diff(stamps) > 0)
+    assert len(back.samples) == run.recorder["samples"]
 
 
 @pytest.mark.parametrize("piece_rows", [1, 1000, spool._PIECE_ROWS])

@@ -27,7 +27,6 @@ from jouletrace.run.metrics import (
     PROGRAM_TIME,
     metric,
 )
-from jouletrace.run.model import derived
 from jouletrace.run.parts import Part, Parts, Row
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import Z95, expanded
@@ -114,7 +113,7 @@ def _devices(run: Run, part: Part | None) -> list[DeviceInfo]:
 
 def gain_pct(run: Run, part: Part | None = None) -> float | None:
     """Limit of the gain of a part's sensors, %; of all GPUs, or of the device that the part is. None if not known."""
-    gain = gain_of(derived(run, devices=_devices(run, part)))
+    gain = gain_of(run, devices=_devices(run, part))
     return None if gain is None else 100 * gain
 
 

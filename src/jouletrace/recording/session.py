@@ -33,7 +33,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.figures import Units
 from jouletrace.run.files import shown
 from jouletrace.run.forms import Settings, WorkloadFacts
-from jouletrace.run.gathered import gather
+from jouletrace.run.gathered import gather, is_large
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.masking import mask, masked_arguments
 from jouletrace.run.measured import keep, mend
@@ -268,8 +268,9 @@ class Session:
 
     def snapshot(self) -> Run:
         """The Run so far, without figures: the input of the stopping rule."""
-        self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
-        if not self.recorder.is_whole():
+        in_files = self._finished and is_large(self._home / SPOOL)
+        self.run.samples = self.recorder.samples() if self._recording and not in_files else tables.empty("samples")
+        if in_files or not self.recorder.is_whole():
             with written(self._home, BrokenOffError):
                 gather(self.run, self._home / SPOOL, self._home / SPOOL)
         elif "samples" in self._rows:

@@ -118,6 +118,10 @@ class ChannelFile:
         """All names of devices and channels."""
         return {*self._groups, *(channel for channels in self._groups.values() for channel in channels)}
 
+    def has_several(self) -> bool:
+        """True if there is more than one channel of one device."""
+        return sum(map(len, self._groups.values())) > 1
+
     def channels(self, device: str | None) -> list[str]:
         """The channels of a device."""
         return list(self._groups.get(device or "", ()))

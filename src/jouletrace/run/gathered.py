@@ -22,6 +22,9 @@ from jouletrace.run.spool import pieces
 READINGS = ("samples", "recent", "extremes")
 """Tables of readings."""
 
+LARGE_BYTES = 256 << 20
+"""Bytes of readings in a spool from which on they stay in files: three million, four hours of one GPU."""
+
 _Named = tuple[str, str]
 """Device and channel."""
 
@@ -29,7 +32,7 @@ _Named = tuple[str, str]
 def gather(run: Run, spool: Path, into: Path | None = None) -> None:
     """Give a Run the readings of a spool: in memory, or those of a long recording in files that are made in a folder.
 
-    Those of ``recent`` that aren't thinned yet complete ``samples`` and ``extremes``; of a recording of an hour at most
+    Those of ``recent`` that aren't thinned yet complete ``samples`` and ``extremes``; of a recording that isn't thinned
     ``samples`` holds all readings.
 
     Raises:
@@ -40,7 +43,8 @@ def gather(run: Run, spool: Path, into: Path | None = None) -> None:
     def rows(name: str) -> Iterator[pa.Table]:
         return sound_parts(run, pieces(spool, name), name, str(spool.parent))
 
-    if not all(any(spool.glob(pattern)) for pattern in ("samples.[0-9]*", "recent.*")):
+    thinned = all(any(spool.glob(pattern)) for pattern in ("samples.[0-9]*", "recent.*"))
+    if not thinned and not is_large(spool):
         run.samples = tables.concat((*rows("recent"), *rows("samples")), "samples")
         return
     with ExitStack() as stack:
@@ -52,8 +56,12 @@ def gather(run: Run, spool: Path, into: Path | None = None) -> None:
         _put_together(parts, paths, simulated=run.simulated)
         for name, path in paths.items():
             with path.open("rb") as file:
-                there = ChannelFile.of(file, name, f"{spool}/{name}", check)
-                put(run, name, tables.read(file, name) if there is None else there)
+                put(run, name, ChannelFile.of(file, name, f"{spool}/{name}", check) or tables.read(file, name))
+
+
+def is_large(spool: Path) -> bool:
+    """True if the readings of a spool are too many to be held in memory."""
+    return sum(path.stat().st_size for path in spool.glob("samples.*")) > LARGE_BYTES
 
 
 def sound_parts(run: Run, parts: Iterable[pa.Table], name: str, where: str) -> Iterator[pa.Table]:

@@ -169,14 +169,14 @@ def _gather(run: Run, source: Path) -> Sequence[str]:
 
 
 def _held(files: RunFiles, name: str, where: str, doubts: Doubts, allowance: Allowance) -> Held:
-    """A table of a Run; of a long recording, if its file is what was saved, the file."""
+    """A table of a Run; its file, if that is what was saved and is divided by channel, as of long recordings."""
     file_name = f"{name}.parquet"
     with files.open(file_name) as file:
         is_saved = doubts.look_at(file_name, file)
         try:
-            if is_saved and name in READINGS and "recent.parquet" in files.names():
+            if is_saved and name in READINGS:
                 in_file = ChannelFile.of(file, name, where, sound.check)
-                if in_file is not None:
+                if in_file is not None and in_file.has_several():
                     return in_file
             return checked_table(file, name, allowance)
         except ValueError as error:

@@ -6,22 +6,24 @@ Every comparison judges by these functions, so that the same Runs have the same 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from jouletrace.run import Estimate, Run
+from jouletrace.run import DeviceInfo, Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER, GAIN_PCT, POWER
 
 
-def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float | None:
-    """Relative gain error of the sensors of a Run's devices, the largest; 0 without devices.
+def gain_of(run: Run, unstated_pct: float = GAIN_PCT, devices: Sequence[DeviceInfo] | None = None) -> float | None:
+    """Relative gain error of the sensors of a Run's devices, the largest; 0 without devices. By default of all.
 
     A sensor that states none has ``unstated_pct``, but a simulated GPU's has none then. None of an imported log none of
     whose sensors states one: what read it may be any meter.
     """
-    channels = [run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER) for device in run.devices]
+    devices = run.devices if devices is None else devices
+    channels = [run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER) for device in devices]
     stated = [None if channel is None else channel.gain_pct for channel in channels]
     if run.kind == "import" and not any(stated):
         return None
-    unstated = [0.0 if device.simulated else unstated_pct for device in run.devices]
+    unstated = [0.0 if device.simulated else unstated_pct for device in devices]
     return max((b if a is None else a for a, b in zip(stated, unstated, strict=True)), default=0.0) / 100
 
 

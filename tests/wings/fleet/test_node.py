@@ -4,7 +4,6 @@ import json
 import tempfile
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from jouletrace.campaign.loop import PointOutcome
 from jouletrace.campaign.worker import reason_of
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
-from jouletrace.run import load, save
+from jouletrace.run import files, load, save
 from jouletrace.wings.fleet import engine
 from jouletrace.wings.fleet.engine import FleetHost, Host, groups_of, open_host, run_fleet
 from jouletrace.wings.fleet.folder import Folder
@@ -318,7 +317,7 @@ def test_a_disk_that_takes_nothing_is_reported_in_a_line(tmp_path, monkeypatch):
     def no_room(*args):
         raise full
 
-    monkeypatch.setattr(Path, "write_bytes", no_room)
+    monkeypatch.setattr(files, "put", no_room)
     with pytest.raises(BadInputError, match=r"cannot write .*No space left on device"):
         run_fleet(FleetSettings("gemm", repeats=1), host(1), Folder(tmp_path / "f"))
     assert not list((tmp_path / "f").rglob("*.part"))

@@ -11,7 +11,6 @@ from jouletrace.profiler.program.timeline import gpus_of, recorded, within
 from jouletrace.recording.collector import TAIL_S
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.run.lazily import compute as pc
 from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
 from jouletrace.tracer.reader import read
 
@@ -25,8 +24,8 @@ def with_left(run: Run, folder: Path) -> Run:
     for rows_folder in sorted(folder.glob(f"{ROWS}*"))[:1]:
         if sum(file.stat().st_size for file in rows_folder.glob("*/*")) > max(MOST_FILE_BYTES, stated_bytes()):
             raise BadInputError(f"{rows_folder} is larger than any recording: refused")
-        power = run.samples.filter(pc.equal(run.samples["channel"], POWER))
-        ends = power.group_by("device").aggregate([("time_ns", "max")])["time_ns_max"].to_pylist()
+        stamps = [run.series(device.id, POWER)[0] for device in run.devices]
+        ends = [int(time_ns.max()) for time_ns in stamps if len(time_ns)]
         begin, end = rows_folder.name.removeprefix(ROWS).partition("-")[0], min(ends, default=0) - int(TAIL_S * 1e9)
         if not begin.isdecimal() or int(begin) >= end:
             continue
