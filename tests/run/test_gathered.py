@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import tracemalloc
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -310,7 +311,7 @@ def test_others_may_move_in_the_file_meanwhile(long_run, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_CHUNK", 1 << 14)
     with path.open("rb") as file:
         there = ChannelFile.of(file, "samples", "mine", sound.check)
-        assert b"".join(chunk for chunk in there.chunks() if file.seek(0) == 0) == path.read_bytes()
+        assert b"".join(chunk for chunk in islice(there.chunks(), 100) if file.seek(0) == 0) == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["run", "run.zip"])
