@@ -1,23 +1,44 @@
 """Long recordings: put together, opened, and saved in pieces."""
 
+import copy
+import pickle
+import resource
 import shutil
+import signal
+import tempfile
 import tracemalloc
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jouletrace.comparing.sides import _repeats
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import refresh
 from jouletrace.recording.session import Session
-from jouletrace.run import ChannelInfo, DeviceInfo, Run, SpoolWriter, load, save, sound, spool, tables, verify
+from jouletrace.run import (
+    ChannelInfo,
+    DeviceInfo,
+    Run,
+    SpoolWriter,
+    files,
+    limits,
+    load,
+    save,
+    save_header,
+    sound,
+    spool,
+    tables,
+    verify,
+)
 from jouletrace.run import gathered as gathered_module
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.gathered import READINGS, gather
 from jouletrace.run.masking import mask
-from jouletrace.run.model import held, put
+from jouletrace.run.model import derived, held, put
 from jouletrace.run.seconds import NS
 from make_runs import START
 
@@ -208,7 +229,9 @@ def test_damaged_rows_of_a_spool_are_counted_and_left_out(tmp_path):
     assert len(run.series("GPU-a", "power_w")[0]) == 2 * MINUTE
 
 
-def test_what_a_kill_left_opens_and_leaves_the_folder_as_it_is(tmp_path):
+@pytest.fixture
+def cut_off(tmp_path):
+    """A folder as a kill leaves it after five minutes of means."""
     run = Run(
         kind="monitor",
         created_ns=START,
@@ -216,16 +239,146 @@ def test_what_a_kill_left_opens_and_leaves_the_folder_as_it_is(tmp_path):
         devices=[DeviceInfo(device, "H100") for device in DEVICES],
         channels=[ChannelInfo(device, channel, "1", "s") for device in DEVICES for channel in CHANNELS],
     )
-    save(run, tmp_path / "run")
-    for path in (tmp_path / "run").glob("*.parquet"):
-        path.unlink()
+    save_header(run, tmp_path / "run", first=True)
     spooled(tmp_path / "run" / "spool", 5)
-    before = sorted(path.name for path in (tmp_path / "run").rglob("*"))
-    cut = load(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_what_a_kill_left_opens_and_leaves_the_folder_as_it_is(cut_off):
+    before = sorted(path.name for path in cut_off.rglob("*"))
+    cut = load(cut_off)
     assert in_files(cut) == list(READINGS)
     assert not cut.complete
     assert len(cut.series("GPU-a", "power_w")[0]) == 6 * MINUTE
-    assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
+    assert sorted(path.name for path in cut_off.rglob("*")) == before
+
+
+def test_a_kill_between_extremes_and_means_loses_and_repeats_neither(tmp_path):
+    spooled(tmp_path / "spool", 2)
+    expected = gathered(tmp_path / "spool")
+    time_ns = BEGIN_NS + (2 * MINUTE + np.arange(1, MINUTE + 1)) * NS  # of readings that ``recent`` still has
+    with SpoolWriter(tmp_path / "spool", "extremes", "000003") as extremes:
+        for device in DEVICES:
+            texts = {"device": [device] * MINUTE, "channel": ["power_w"] * MINUTE}
+            extremes.append({"time_ns": time_ns, **texts, "low": np.zeros(MINUTE), "high": np.ones(MINUTE)})
+    run = gathered(tmp_path / "spool")
+    assert all(run.table(name).equals(expected.table(name)) for name in READINGS)
+
+
+def test_names_of_any_length_are_kept(tmp_path):
+    device = "GPU-" + "x" * 5000
+    spooled(tmp_path / "spool", 1, [device])
+    run = gathered(tmp_path / "spool")
+    assert all(len(run.series(device, channel)[0]) == 2 * MINUTE for channel in CHANNELS)
+
+
+def test_what_a_kill_left_says_where_it_needs_room(cut_off):
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        for most in (1000, 6000):  # while rows are divided, and while a table is written
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1][1]))
+            with pytest.raises(BadInputError, match=r"^cannot open .*/run: .*File too large.* \(TMPDIR .*\)$"):
+                load(cut_off)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before[1])
+        signal.signal(signal.SIGXFSZ, before[0])
+    assert len(load(cut_off).series("GPU-a", "power_w")[0]) == 6 * MINUTE
+
+
+def test_a_save_that_was_broken_off_changes_nothing(cut_off):
+    before = load(cut_off)
+    data = (cut_off / "run.json").read_bytes()
+    save(before, cut_off.with_name("whole"))
+    for name in ("samples", "recent"):
+        shutil.copy(cut_off.with_name("whole") / f"{name}.parquet", cut_off)
+    cut = load(cut_off)
+    assert (cut_off / "run.json").read_bytes() == data
+    assert in_files(cut) == list(READINGS)
+    assert all(cut.table(name).equals(before.table(name)) for name in READINGS)
+
+
+def test_what_a_kill_left_of_minutes_needs_no_temporary_folder(cut_off, monkeypatch):
+    for path in (cut_off / "spool").glob("[se]*"):
+        path.unlink()
+    monkeypatch.setattr(tempfile, "tempdir", str(cut_off / "absent"))
+    assert len(load(cut_off).series("GPU-a", "power_w")[0]) == 5 * MINUTE
+
+
+def test_others_may_move_in_the_file_meanwhile(long_run, tmp_path, monkeypatch):
+    """As forks do, which have the handle of their parent, and so its position."""
+    save(long_run, tmp_path / "run")
+    path = tmp_path / "run" / "samples.parquet"
+    monkeypatch.setattr(files, "_CHUNK", 1 << 14)
+    with path.open("rb") as file:
+        there = ChannelFile.of(file, "samples", "mine", sound.check)
+        assert b"".join(chunk for chunk in islice(there.chunks(), 100) if file.seek(0) == 0) == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["run", "run.zip"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
+def test_a_copy_reads_by_itself(long_run, tmp_path, copied, name):
+    save(long_run, tmp_path / name)
+    run = copied(load(tmp_path / name))
+    assert in_files(run) == list(READINGS)
+    assert run == long_run
+    save(run, tmp_path / "again")
+    assert verify(tmp_path / "again")[0].whole
+
+
+def test_a_file_that_others_write_to_is_not_saved_as_if_it_were_whole(long_run, tmp_path):
+    save(long_run, tmp_path / "run")
+    run, path = load(tmp_path / "run"), tmp_path / "run" / "samples.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    for use in (lambda: run.series("GPU-a", "power_w"), lambda: save(run, tmp_path / "again")):
+        with pytest.raises(BadInputError, match=r"samples.parquet was written to since it was opened: open the Run"):
+            use()
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_table_that_is_too_large_for_memory_is_read_by_channel(long_run, tmp_path, monkeypatch):
+    save(long_run, tmp_path / "run")
+    run = load(tmp_path / "run")
+    monkeypatch.setattr(limits, "MOST_BYTES", 24 * len(held(run, "samples")) - 1)
+    with pytest.raises(BadInputError, match=r"samples.parquet has 6600 rows, more than are read at once: run.series"):
+        _ = run.samples
+    assert len(run.series("GPU-a", "power_w")[0]) == 11 * MINUTE
+    monkeypatch.setenv(limits.VARIABLE, "1")
+    assert len(run.samples) == 6600
+
+
+def test_simulations_of_different_lengths_are_compared_without_reading_all_of_them(tmp_path, monkeypatch):
+    runs = []
+    for minutes in (1, 2):
+        spooled(tmp_path / str(minutes), minutes)
+        devices = [DeviceInfo(device, "H100", simulated=True) for device in DEVICES]
+        runs.append(gathered(tmp_path / str(minutes), Run(kind="monitor", devices=devices)))
+    assert _repeats(runs[0], load(save(runs[0], tmp_path / "run"))) is False  # one measurement
+    assert _repeats(runs[0], derived(runs[0], id="other")) is True
+    monkeypatch.setattr(ChannelFile, "_read", None)
+    assert _repeats(*runs) is False
+
+
+def test_rows_are_those_that_their_group_states(long_run, tmp_path):
+    path = tmp_path / "samples.parquet"
+    data = b"".join(held(long_run, "samples").chunks())
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[:end] + data[end:].replace(b"GPU-a", b"GPU-c"))
+    with path.open("rb") as file:
+        there = ChannelFile.of(file, "samples", "mine/samples.parquet", sound.check)
+    with pytest.raises(BadInputError, match=r"^mine/samples.parquet is damaged: .* power_w of GPU-c are others$"):
+        there.rows("GPU-c", "power_w")
+
+
+def test_names_that_are_no_text_in_the_file_are_read_as_a_whole(long_run, tmp_path):
+    path = tmp_path / "samples.parquet"
+    names = {name: pa.binary() for name in ("device", "channel")}
+    schema = pa.schema({field.name: names.get(field.name, field.type) for field in tables.SAMPLES})
+    plain = pa.schema({field.name: pa.string() if field.name in names else field.type for field in schema})
+    with pq.ParquetWriter(path, schema) as writer:
+        writer.write_table(held(long_run, "samples").rows("GPU-a", "power_w").cast(plain).cast(schema))
+    with path.open("rb") as file:
+        assert ChannelFile.of(file, "samples", "mine", sound.check) is None
 
 
 def test_secrets_in_names_of_devices_are_masked(tmp_path, monkeypatch):

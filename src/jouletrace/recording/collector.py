@@ -299,7 +299,8 @@ class Thinner:
         readings = read_part(path, "recent")
         both = readings if self._before is None else tables.concat([self._before[1], readings], "recent")
         until_ns = (newest_ns - self._part_ns // 2) // NS * NS  # stamps come late by less
-        for name, rows in zip(("samples", "extremes"), of_seconds(both, self._until_ns, until_ns), strict=True):
+        means, extremes = of_seconds(both, self._until_ns, until_ns)
+        for name, rows in (("extremes", extremes), ("samples", means)):  # after a kill, means say what is there
             writer = self._writers.get(name)
             if writer is None or writer.path.stat().st_size > _MOST_BYTES:
                 self.close(name)

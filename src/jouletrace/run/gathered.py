@@ -14,6 +14,7 @@ import pyarrow as pa
 from jouletrace.run import tables
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.model import Run, put
+from jouletrace.run.scratch import Scratch
 from jouletrace.run.seconds import NS, Columns, of_channel, rows_of
 from jouletrace.run.sound import check, sound_rows
 from jouletrace.run.spool import pieces
@@ -28,7 +29,7 @@ _Named = tuple[str, str]
 """Device and channel."""
 
 
-def gather(run: Run, spool: Path, into: Path) -> None:
+def gather(run: Run, spool: Path, into: Path | None = None) -> None:
     """Give a Run the readings of a spool: in memory, or those of a long recording in files that are made in a folder.
 
     Those of ``recent`` that aren't thinned yet complete ``samples`` and ``extremes``; of a recording that isn't thinned
@@ -46,13 +47,16 @@ def gather(run: Run, spool: Path, into: Path) -> None:
     if not thinned and not is_large(spool):
         run.samples = tables.concat((*rows("recent"), *rows("samples")), "samples")
         return
-    with TemporaryDirectory(dir=into, ignore_cleanup_errors=True) as folder:
-        parts = {name: _Split(rows(name), name, Path(folder)) for name in READINGS}
-        paths = {name: Path(folder) / f"{name}.parquet" for name in READINGS}
+    with ExitStack() as stack:
+        place = into or stack.enter_context(Scratch()).path
+        folder = Path(stack.enter_context(TemporaryDirectory(dir=place, ignore_cleanup_errors=True)))
+        # A recorder that still runs removes from ``recent`` what it has written to the others before.
+        parts = {name: _Split(rows(name), name, folder) for name in ("recent", "samples", "extremes")}
+        paths = {name: folder / f"{name}.parquet" for name in READINGS}
         _put_together(parts, paths, simulated=run.simulated)
         for name, path in paths.items():
             with path.open("rb") as file:
-                put(run, name, ChannelFile.of(file, name, f"{spool}/{name}", check) or tables.empty(name))
+                put(run, name, ChannelFile.of(file, name, f"{spool}/{name}", check) or tables.read(file, name))
 
 
 def is_large(spool: Path) -> bool:
@@ -97,7 +101,7 @@ class _Split:
     def _append(self, named: _Named, rows: Any) -> None:
         path = self._paths.setdefault(named, self._stem.with_suffix(f".{len(self._paths)}"))
         with path.open("ab") as file:
-            rows.tofile(file)
+            file.write(rows.tobytes())  # ``tofile`` is silent about some bytes that don't fit on the disk
         self.newest_ns[named] = max(int(rows["time_ns"].max()), self.newest_ns.get(named, 0))
 
     def columns(self, named: _Named) -> Columns:
@@ -124,6 +128,9 @@ def _put_together(split: Mapping[str, _Split], paths: Mapping[str, Path], *, sim
             time_ns, value = (there["recent"][column] for column in ("time_ns", "value"))
             late = of_channel(named[1], time_ns, value, reached.get(named, 0), until_ns)
             fresh = time_ns > thinned_ns
+            if named[1] in recorded:  # a recorder that is killed may have written extremes of seconds without means
+                written = there["extremes"]["time_ns"] <= reached.get(named, 0)
+                there["extremes"] = {column: values[written] for column, values in there["extremes"].items()}
             columns = {
                 "recent": {"time_ns": time_ns[fresh], "value": value[fresh]},
                 **{name: _joined(there[name], more) for name, more in zip(("samples", "extremes"), late, strict=True)},

@@ -48,6 +48,10 @@ _CODE_BYTES = 4
 """Bytes per text value, in addition to the distinct texts themselves."""
 
 
+class TooLargeError(ValueError):
+    """Data would unpack to more than is allowed."""
+
+
 class Allowance:
     """How many more bytes the files of a Run may unpack to, and how many of these may be texts.
 
@@ -65,10 +69,10 @@ class Allowance:
         """Refuse data larger than the remaining allowance, or with more texts than remain.
 
         Raises:
-            ValueError: If it is larger.
+            TooLargeError: If it is larger.
         """
         if wanted > self.left or texts > self.left_for_texts:
-            raise ValueError(
+            raise TooLargeError(
                 f"it would unpack from {self.packed / _MIB:.1f} MiB to {max(wanted, texts) / 2**30:.1f} GiB or more, "
                 f"as no recording does (for a file that you trust, {VARIABLE}=8 allows 8 GiB)"
             )
@@ -77,7 +81,7 @@ class Allowance:
         """Subtract bytes from the allowance.
 
         Raises:
-            ValueError: If fewer are left.
+            TooLargeError: If fewer are left.
         """
         self.check(wanted, texts)
         self.left -= wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,10 +20,9 @@ from jouletrace.run.gathered import READINGS, gather, sound_parts
 from jouletrace.run.header import Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import mask
-from jouletrace.run.model import Held, Run, put
+from jouletrace.run.model import Held, Run, held, put
 from jouletrace.run.old import add_totals, name_parts
 from jouletrace.run.reading import FILES, RunFiles, of_csv, run_files
-from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SPOOL, read_spool
 
 REPEATS = "repeats"
@@ -123,10 +123,10 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     run, checksums, sealed = read_header(files, str(source))
     allowance = Allowance(files.packed)
     doubts = Doubts(checksums, sealed)
-    there = files.names()
+    there = set(files.names())
     if not run.complete and source.is_dir():
-        with Scratch() as scratch:
-            gather(run, source / SPOOL, scratch.path)
+        # A table that its run.json doesn't know is of a save that was broken off.
+        there -= {f"{name}.parquet" for name in _gather(run, source)} - set(checksums)
     for name in tables.TABLES:
         file_name = f"{name}.parquet"
         if file_name in there:
@@ -152,6 +152,20 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     if not run.complete and not any(warning.code in _SAYS_INCOMPLETE for warning in run.warnings):
         run.warn("incomplete", "the recording was cut off; only data that had reached the disk is kept", str(source))
     return run
+
+
+def _gather(run: Run, source: Path) -> Sequence[str]:
+    """Give a Run the readings of its spool; returns the names of their tables, none if there are no readings.
+
+    Raises:
+        BadInputError: If there is no room to put them together, or a file of the spool is refused.
+    """
+    try:
+        gather(run, source / SPOOL)
+    except OSError as error:
+        why = f"its readings can't be put together in the folder for temporary files: {error.strerror or error}"
+        raise BadInputError(f"cannot open {source}: {why} (TMPDIR names another folder)") from None
+    return READINGS if len(held(run, "samples")) else ()
 
 
 def _held(files: RunFiles, name: str, where: str, doubts: Doubts, allowance: Allowance) -> Held:

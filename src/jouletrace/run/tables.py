@@ -17,7 +17,7 @@ import pyarrow as pa
 from jouletrace.arrays import Ints
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.lazily import parquet as pq
-from jouletrace.run.limits import Allowance, check_table
+from jouletrace.run.limits import Allowance, TooLargeError, check_table
 
 _BATCH_ROWS, _READ_BYTES = 1 << 20, 1 << 20
 
@@ -314,8 +314,8 @@ def read(source: Any, name: str, allowance: Allowance | None = None, groups: Seq
     read, and derived from the file size if None.
 
     Raises:
-        ValueError: With one line, if it is damaged, a column of ``REQUIRED`` is missing, or it would unpack to more
-            than is allowed.
+        ValueError: With one line, if it is damaged, or a column of ``REQUIRED`` is missing; ``TooLargeError`` if it
+            would unpack to more than is allowed.
     """
     try:
         if allowance is None:
@@ -326,6 +326,8 @@ def read(source: Any, name: str, allowance: Allowance | None = None, groups: Seq
             raise ValueError(f"it has no column {missing[0]!r}")
         table = _decode(source, name, there, allowance, groups)
         table.validate(full=True)
+    except TooLargeError:
+        raise
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise ValueError(lines[0]) from None
