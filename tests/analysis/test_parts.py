@@ -272,7 +272,7 @@ def test_of_very_many_kinds_those_with_the_most_time_have_energies(trained, monk
     ("name", "why", "counted_j", "counted_s", "within"),
     [
         pytest.param("product", "held-out readings are predicted", 13865.68, 20.1256, 0.01, marks=pytest.mark.slow),
-        ("copy", "held-out readings are predicted", 1832.94, 10.1019, 0.1),
+        pytest.param("copy", "held-out readings are predicted", 1832.94, 10.1019, 0.1, marks=pytest.mark.slow),
         ("short-training", "without the times of samples, readings scatter by 21.6 W", 489.20, 1.1007, 0.03),
     ],
 )

@@ -91,6 +91,7 @@ def test_rows_of_a_program_of_a_second_hold():
     assert processes >= 0.85 * 2 * programs
 
 
+@pytest.mark.slow
 def test_rows_of_a_record_that_lacks_two_fifths_of_the_time_hold():
     """The energy of the hole is known by kinds alone: wholes hold less often."""
     halved, held, _, processes, programs = judged(("long_varied", "drift", "pauses"), range(30, 35), hole=0.4)
@@ -108,7 +109,7 @@ def alike(group, seed, **more):
     return rows, np.nan_to_num(truth.kind_w) * rows.seconds
 
 
-@pytest.mark.parametrize("seconds", [1.0, 8.0])
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_kernels_as_one_kind_hold_together_and_each(seconds):
     held = together = kinds = wide = 0
     for group in ("long_varied", "drift", "pauses", "cap"):

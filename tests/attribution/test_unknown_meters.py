@@ -38,7 +38,9 @@ def measured(seed, lag, window=0.0, rise=0.0, readings=6.0, watts=(400.0,)):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("meter", [{"window": 1.0}, {"window": 0.2}, {"rise": 0.4}], ids=str)
+@pytest.mark.parametrize(
+    "meter", [pytest.param({"window": 1.0}, marks=pytest.mark.slow), {"window": 0.2}, {"rise": 0.4}], ids=str
+)
 def test_bursts_hold_whatever_the_meters_lag(meter):
     held = []
     for seed, lag in enumerate(np.linspace(0.0, 0.95, 6)):

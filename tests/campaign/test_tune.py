@@ -542,6 +542,7 @@ def test_a_program_that_takes_too_long_is_ended_with_its_own_processes(tmp_path)
     assert mark.read_text() == last
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_program_of_one_word_that_prints_anything_is_run(tmp_path):
     script = tmp_path / "job"

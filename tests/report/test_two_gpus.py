@@ -115,6 +115,7 @@ def test_it_is_compared_reported_and_exported_as_one(tmp_path):
     assert all(any(f";{rank}" in line for line in (tmp_path / "stacks").read_text().splitlines()) for rank in RANKS)
 
 
+@pytest.mark.slow
 def test_a_division_without_one_of_the_gpus_is_refused(tmp_path):
     """Its energy would be counted as not recorded, beside what is known of it."""
     run = analyse(load(RUN))

@@ -83,6 +83,7 @@ def test_latency_of_deit_tiny_small_and_base(deit):
     assert energies == sorted(energies)
 
 
+@pytest.mark.slow
 def test_latency_of_bert_by_sequence_length(bert):
     assert {load(f"bert-b-{length}").workload["seq_len"] for length in LENGTHS} == set(LENGTHS)
     assert load("bert-l-128").workload["model"] == "BertForSequenceClassification"

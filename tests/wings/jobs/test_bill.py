@@ -374,7 +374,9 @@ def test_a_log_of_half_seconds_is_billed_to_its_ends(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("every_s", "loads_s", "rests_s"), [(30, 12, 3), (10, 6, 2)])
+@pytest.mark.parametrize(
+    ("every_s", "loads_s", "rests_s"), [pytest.param(30, 12, 3, marks=pytest.mark.slow), (10, 6, 2)]
+)
 def test_what_lies_between_two_rows_at_the_edges_of_jobs_is_in_their_intervals(tmp_path, every_s, loads_s, rests_s):
     """Jobs that load before they work and rest before they end: all have that in common."""
     rng, n, jobs, at = np.random.default_rng(5), 24 * 3600, [], 600

@@ -86,6 +86,7 @@ def figures(sweep):
     return [(entry.point, entry.outcome, entry.figures()) for entry in sweep.entries]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_repeats_come_home_from_one_gpu_as_one_run(capsys):
     args = ("profile", "toy.py:make", "--device", "sim:h100", "--max-time", "1", *SHORT)

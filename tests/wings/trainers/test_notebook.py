@@ -45,6 +45,7 @@ ours.on_fit_end(None, None)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_callbacks_print_once_and_an_evaluation_s_table_states_none_of_the_training_s_energy(caches, tmp_path):
     trained, run, fitted, fit = shown(
