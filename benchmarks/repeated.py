@@ -1,4 +1,4 @@
-"""What a kill leaves of a recorder of a week, made of a recording of hours: does it open, and in how much memory?
+"""Make what a kill leaves of a recorder of a week out of a recording of hours, to open it and measure its memory.
 
     python benchmarks/endurance.py -o /tmp/six --gpus 8 --days 0.25
     python benchmarks/repeated.py /tmp/six /tmp/week 28

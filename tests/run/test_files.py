@@ -55,13 +55,13 @@ def test_a_file_is_on_the_disk_before_it_gets_its_name_and_its_name_before_it_re
 @pytest.mark.parametrize(("mode", "kept"), [(0o600, 0o600), (0o640, 0o640)])
 def test_a_file_has_the_permissions_asked_for_from_the_beginning(tmp_path, monkeypatch, mode, kept):
     seen = []
-    put = files.put
+    put = files.write_content
 
     def look(data, file):
         seen.append(Path(file.name).stat().st_mode & 0o777)
         put(data, file)
 
-    monkeypatch.setattr(files, "put", look)
+    monkeypatch.setattr(files, "write_content", look)
     write_whole(tmp_path / "file", b"x", mode=mode)
     assert seen == [kept]
     assert (tmp_path / "file").stat().st_mode & 0o777 == kept

@@ -12,7 +12,7 @@ from make_runs import monitor_run
 
 RUN = monitor_run()
 CALLS = ("open", "close", "stat", "lstat", "mkdir", "rmdir", "link", "unlink", "replace", "rename", "fsync")
-"""Functions of ``os`` by which files are written; the write itself is ``files.put``."""
+"""Functions of ``os`` by which files are written; the write itself is ``files.write_content``."""
 
 FAULTS = {
     "full": lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
@@ -28,7 +28,7 @@ class Fault:
         self.calls, self.at, self.after, self.error = 0, -1, False, KeyboardInterrupt
         for name in CALLS:
             monkeypatch.setattr(os, name, self.watched(getattr(os, name)))
-        monkeypatch.setattr(files, "put", self.watched(files.put))
+        monkeypatch.setattr(files, "write_content", self.watched(files.write_content))
 
     def watched(self, function):
         def call(*args, **options):

@@ -246,7 +246,7 @@ def test_nothing_half_written_is_left_when_the_disk_refuses(tmp_path, monkeypatc
     def refuse(data, file):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("jouletrace.run.files.put", refuse)
+    monkeypatch.setattr("jouletrace.run.files.write_content", refuse)
     with pytest.raises(BadInputError, match="No space left"):
         save(Run(), tmp_path / "run.zip")
     with pytest.raises(BadInputError, match="No space left"):

@@ -44,7 +44,7 @@ run = load(place / "kept")
 if sys.argv[2] == "csv":
     writer.write_csv = hang
 else:
-    files.put = hang
+    files.write_content = hang
 exporters.export(run, sys.argv[2], place / "out")
 """
 

@@ -44,10 +44,10 @@ def cache_folder() -> Path:
 
 
 Content = bytes | Callable[[IO[bytes]], object]
-"""Of a file: bytes, or what writes them."""
+"""The content of a file: bytes, or a function that writes them."""
 
 
-def put(data: Content, file: IO[bytes]) -> None:
+def write_content(data: Content, file: IO[bytes]) -> None:
     """Write the content of a file."""
     if isinstance(data, bytes):
         file.write(data)
@@ -79,13 +79,13 @@ def write_whole(
     path = Path(os.path.realpath(path))  # a link is followed, not replaced
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("wb") as file:  # a device or a pipe is never replaced by a file
-            put(data, file)
+            write_content(data, file)
         return
     made: os.stat_result | None = None
     try:
         with beside(path, mode=mode, durable=durable) as partial:
             with partial.open("wb") as file:
-                put(data, file)
+                write_content(data, file)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())

@@ -48,8 +48,8 @@ def gather(run: Run, spool: Path, into: Path | None = None) -> None:
         run.samples = tables.concat((*rows("recent"), *rows("samples")), "samples")
         return
     with ExitStack() as stack:
-        place = into or stack.enter_context(Scratch()).path
-        folder = Path(stack.enter_context(TemporaryDirectory(dir=place, ignore_cleanup_errors=True)))
+        parent = into or stack.enter_context(Scratch()).path
+        folder = Path(stack.enter_context(TemporaryDirectory(dir=parent, ignore_cleanup_errors=True)))
         # A recorder that still runs removes from ``recent`` what it has written to the others before.
         parts = {name: _Split(rows(name), name, folder) for name in ("recent", "samples", "extremes")}
         paths = {name: folder / f"{name}.parquet" for name in READINGS}
@@ -124,16 +124,18 @@ def _put_together(split: Mapping[str, _Split], paths: Mapping[str, Path], *, sim
             for name, path in paths.items()
         }
         for named in sorted({named for rows in split.values() for named in rows.newest_ns}):
-            there = {name: rows.columns(named) for name, rows in split.items()}
-            time_ns, value = (there["recent"][column] for column in ("time_ns", "value"))
+            numbers = {name: rows.columns(named) for name, rows in split.items()}
+            time_ns, value = (numbers["recent"][column] for column in ("time_ns", "value"))
             late = of_channel(named[1], time_ns, value, reached.get(named, 0), until_ns)
             fresh = time_ns > thinned_ns
             if named[1] in recorded:  # a recorder that is killed may have written extremes of seconds without means
-                written = there["extremes"]["time_ns"] <= reached.get(named, 0)
-                there["extremes"] = {column: values[written] for column, values in there["extremes"].items()}
+                written = numbers["extremes"]["time_ns"] <= reached.get(named, 0)
+                numbers["extremes"] = {column: values[written] for column, values in numbers["extremes"].items()}
             columns = {
                 "recent": {"time_ns": time_ns[fresh], "value": value[fresh]},
-                **{name: _joined(there[name], more) for name, more in zip(("samples", "extremes"), late, strict=True)},
+                **{
+                    name: _joined(numbers[name], more) for name, more in zip(("samples", "extremes"), late, strict=True)
+                },
             }
             for name, each in columns.items():
                 if len(each["time_ns"]):

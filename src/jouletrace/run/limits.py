@@ -104,7 +104,7 @@ def stated_bytes() -> int:
 
 
 def metadata_of(file: BinaryIO) -> pq.FileMetaData:
-    """What a Parquet file states about itself.
+    """Read the metadata of a Parquet file.
 
     Raises:
         ValueError: With one line, if it can't be read, or is larger than that of any recording.

@@ -131,8 +131,8 @@ class Run(Shown):
         Raises:
             BadInputError: If there is none of that name.
         """
-        there = held(self, name)
-        return there.table if isinstance(there, ChannelFile) else there
+        table = held(self, name)
+        return table.table if isinstance(table, ChannelFile) else table
 
     def to_pandas(self, name: str = "results") -> Any:
         """A table as a pandas DataFrame.

@@ -19,7 +19,7 @@ from jouletrace.known_secrets import refresh
 from jouletrace.run import tables
 from jouletrace.run.channel_file import ChannelFile
 from jouletrace.run.division import divisions_of
-from jouletrace.run.files import RUN_JSON, Content, put, shown, write_whole
+from jouletrace.run.files import RUN_JSON, Content, shown, write_content, write_whole
 from jouletrace.run.forms import Settings
 from jouletrace.run.header import Checksums, checksum, decode, encode
 from jouletrace.run.limits import Allowance
@@ -108,17 +108,17 @@ def _files(run: Run, target: Path) -> dict[str, Content]:
     packed = 0
     refresh()
     for name in tables.TABLES:
-        there, file_name = held(run, name), f"{name}.parquet"
-        if name in tables.OPTIONAL and not len(there):
+        table, file_name = held(run, name), f"{name}.parquet"
+        if name in tables.OPTIONAL and not len(table):
             continue
         sink = io.BytesIO()
         try:
-            there = masked_held(there)
-            if isinstance(there, ChannelFile):
-                files[file_name], checksums[file_name] = there.write_to, checksum(there.chunks())
-                packed += there.size
+            table = masked_held(table)
+            if isinstance(table, ChannelFile):
+                files[file_name], checksums[file_name] = table.write_to, checksum(table.chunks())
+                packed += table.size
                 continue
-            tables.write(there, name, sink, simulated=run.simulated)
+            tables.write(table, name, sink, simulated=run.simulated)
         except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise BadInputError(f"{where}'s {file_name} can't be made: {_one_line(error)}") from None
         files[file_name] = in_memory[name] = data = sink.getvalue()
@@ -218,4 +218,4 @@ def _zip(files: Mapping[str, Content], sink: IO[bytes]) -> None:
         for name, data in files.items():
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             with archive.open(info, "w", force_zip64=not isinstance(data, bytes)) as file:
-                put(data, file)
+                write_content(data, file)

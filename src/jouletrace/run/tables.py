@@ -385,7 +385,7 @@ def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> 
 
 
 def writer(sink: Any, name: str, *, simulated: bool, by_channel: bool = False) -> pq.ParquetWriter:
-    """What writes rows of the table ``name`` like that, piece by piece; ``by_channel`` each of one channel."""
+    """A writer of the table ``name``, piece by piece, as ``write`` does; ``by_channel``: each piece of one channel."""
     schema = TABLES[name]
     encodings = {f.name: "DELTA_BINARY_PACKED" for f in schema if f.name.endswith("_ns")}
     encodings |= {f.name: "BYTE_STREAM_SPLIT" for f in schema if f.type == pa.float32()}

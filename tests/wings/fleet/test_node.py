@@ -317,7 +317,7 @@ def test_a_disk_that_takes_nothing_is_reported_in_a_line(tmp_path, monkeypatch):
     def no_room(*args):
         raise full
 
-    monkeypatch.setattr(files, "put", no_room)
+    monkeypatch.setattr(files, "write_content", no_room)
     with pytest.raises(BadInputError, match=r"cannot write .*No space left on device"):
         run_fleet(FleetSettings("gemm", repeats=1), host(1), Folder(tmp_path / "f"))
     assert not list((tmp_path / "f").rglob("*.part"))
